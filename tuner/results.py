@@ -1,0 +1,186 @@
+"""The frozen values of a finished study: what was verified, and everything a report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner.pareto import Objective, hypervolume, pareto_front
+from tuner.trial import ParamValue, TrialKind, TrialResult
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with the two ends of its confidence interval, all in the same unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One verified configuration against the verified default.
+
+    Attributes:
+        speedup: Default's training time divided by this one's; above 1 is faster.
+        speedup_p: Two-sided p-value of "the speed-up is 1".
+        accuracy_gain: Test accuracy minus the default's, a fraction; above 0 is better.
+        accuracy_p: Two-sided p-value of "the accuracies are equal".
+        accuracy_kept: Whether the gain's interval lies above minus the margin that counts as
+            no loss (non-inferiority).
+    """
+
+    speedup: Interval
+    speedup_p: float
+    accuracy_gain: Interval
+    accuracy_p: float
+    accuracy_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One configuration measured again, interleaved with the others, with fresh seeds.
+
+    Attributes:
+        name: ``default`` or ``trial 12``.
+        trial_number: The trial it was found by.
+        params: What was run.
+        full_runs: Runs trained to their last iteration; every accuracy comes from these.
+        rate_runs: Further runs that trained only ``rate_share`` of the iterations to measure
+            the rate again.
+        rate_share: Fraction (0–1) of the iterations of those; 1 when there are none.
+        projected: Whether even the full run was a share of the default's iterations
+            (``budget=quick``): time projected, accuracy that of the shorter training.
+        test_accuracy: Fraction 0–1.
+        train_time_s: Seconds for all iterations.
+        test_time_s, cpu_user_s, cpu_system_s: Median over the full runs, seconds.
+        avg_memory_bytes, peak_memory_bytes: Median over the full runs.
+        runs: Names of the verification runs behind the figures (``verify-0003``).
+        against_default: ``None`` for the default itself.
+        confidence: Of every interval here (0–1).
+    """
+
+    name: str
+    trial_number: int
+    params: Mapping[str, ParamValue]
+    full_runs: int
+    rate_runs: int
+    rate_share: float
+    projected: bool
+    test_accuracy: Interval
+    train_time_s: Interval
+    test_time_s: float
+    cpu_user_s: float
+    cpu_system_s: float
+    avg_memory_bytes: float
+    peak_memory_bytes: float
+    runs: tuple[str, ...] = ()
+    against_default: Comparison | None = None
+    confidence: float = 0.95
+
+    @property
+    def verdict(self) -> str:
+        """What may be claimed, in a few words: "2.1x faster, accuracy not significant"."""
+        if self.against_default is None:
+            return "reference"
+        versus, level = self.against_default, 1 - self.confidence
+        ratio = versus.speedup.value
+        time = "time not significant"
+        if versus.speedup_p < level:
+            time = f"{ratio:.1f}x faster" if ratio > 1 else f"{1 / ratio:.1f}x slower"
+        gain = 100 * versus.accuracy_gain.value
+        accuracy = "accuracy difference not significant"
+        if versus.accuracy_p < level:
+            accuracy = f"accuracy {gain:+.2f} points"
+        return f"{time}, {accuracy}"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """A whole study as reports and recommendations see it.
+
+    Attributes:
+        study_id: Short hash that identifies the study and its folders.
+        framework, title: Name and printed name of the framework.
+        dataset: Name of the data set really used.
+        dataset_facts: Sizes, source, digest and such, ready to print.
+        model: ``default`` or ``lenet``.
+        objectives: What was optimised.
+        constraints: Limits, as written by the user.
+        trials: Trial 0 and the search trials, by number.
+        verifications: Every verification run, in the order it was run.
+        verified: The default first, then the finalists, fastest first; empty if time ran out.
+        machine: Facts of the machine, ready to print.
+        runtime: Versions of the runtime's packages.
+        warnings: What a reader must know, such as a data set that was replaced.
+        started: ISO 8601 time of the start.
+        elapsed_s: Seconds spent over all sessions of the study.
+        budget: The budget, ready to print.
+        complete: Whether the study came to its end (not interrupted).
+        command: The command that continues or repeats the study.
+    """
+
+    study_id: str
+    framework: str
+    title: str
+    dataset: str
+    dataset_facts: Mapping[str, str]
+    model: str
+    objectives: tuple[Objective, ...]
+    constraints: tuple[str, ...] = ()
+    trials: tuple[TrialResult, ...] = ()
+    verifications: tuple[TrialResult, ...] = ()
+    verified: tuple[Verified, ...] = ()
+    machine: Mapping[str, str] = field(default_factory=dict)
+    runtime: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    started: str = ""
+    elapsed_s: float = 0.0
+    budget: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = True
+    command: str = ""
+
+    @property
+    def default(self) -> TrialResult | None:
+        """Trial 0, the framework's own default, if it gave usable figures."""
+        return next(
+            (each for each in self.trials if each.trial.kind is TrialKind.DEFAULT and each.usable),
+            None,
+        )
+
+    @property
+    def front(self) -> list[TrialResult]:
+        """The non-dominated usable trials on the validation split, default included."""
+        return front_of(self.trials, self.objectives)
+
+    @property
+    def discarded(self) -> int:
+        """How many disturbed measurements were thrown away and repeated."""
+        return sum(len(each.discarded) for each in (*self.trials, *self.verifications))
+
+
+def front_of(trials: Sequence[TrialResult], objectives: Sequence[Objective]) -> list[TrialResult]:
+    """The usable trials that no other dominates, best first in the first objective."""
+    usable = [each for each in trials if _measured(each, objectives)]
+    points = [[each.value(trial.metrics) for each in objectives] for trial in usable]
+    return [usable[index] for index in pareto_front(points, objectives)]
+
+
+def hypervolume_over_time(
+    trials: Sequence[TrialResult],
+    objectives: Sequence[Objective],
+    reference: Sequence[float],
+) -> list[float]:
+    """Hypervolume after each trial in turn, shape (len(trials),); never falls."""
+    volumes: list[float] = []
+    points: list[list[float]] = []
+    for trial in trials:
+        if _measured(trial, objectives):
+            points.append([each.value(trial.metrics) for each in objectives])
+        volumes.append(hypervolume(points, reference, objectives))
+    return volumes
+
+
+def _measured(trial: TrialResult, objectives: Sequence[Objective]) -> bool:
+    return trial.usable and all(each.metric in trial.metrics for each in objectives)

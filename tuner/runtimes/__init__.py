@@ -1,0 +1,1 @@
+"""Runtimes: the interpreter and libraries a framework runs in."""

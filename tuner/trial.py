@@ -1,0 +1,220 @@
+"""The frozen values that travel through the tuner: what a trial is asked and what it answered.
+
+Nothing here imports a third-party package, so every floor and every executor can use it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ParamValue = str | int | float | bool | None
+Params = Mapping[str, ParamValue]
+
+UNSET = "unset"
+"""The value of ``threads`` (or of a kernel) that sets no variable at all: the library decides."""
+
+
+class TrialKind(enum.Enum):
+    """What a trial was run for."""
+
+    DEFAULT = "default"
+    SEARCH = "search"
+    VERIFY = "verify"
+
+
+class TrialStatus(enum.Enum):
+    """How a trial ended. Only ``COMPLETE`` and ``STOPPED`` carry usable figures."""
+
+    COMPLETE = "COMPLETE"
+    STOPPED = "STOPPED"
+    """Ended early at the host's wish: valid figures for the iterations that were reached."""
+    DIVERGED = "DIVERGED"
+    TIMEOUT = "TIMEOUT"
+    STALLED = "STALLED"
+    """The worker showed no progress for longer than its stall limit."""
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    DISK_FULL = "DISK_FULL"
+    CRASHED = "CRASHED"
+    LEFT_PROCESSES = "LEFT_PROCESSES"
+    """The worker ended but had left processes of its own running (they were killed)."""
+    IMPOSSIBLE = "IMPOSSIBLE"
+    """The framework refused these params (worker exit 2)."""
+    UNAVAILABLE = "UNAVAILABLE"
+    """The framework could not be imported (worker exit 3)."""
+    INVALID = "INVALID"
+    """Ran, but not as requested (other library or thread count), or broke the protocol."""
+    INTERRUPTED = "INTERRUPTED"
+    """The tuner was stopped while the trial ran."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether the trial's figures may be compared with others."""
+        return self in (TrialStatus.COMPLETE, TrialStatus.STOPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One request to train.
+
+    Attributes:
+        number: Number within the study; 0 is the framework default. Verification runs have a
+            numbering of their own.
+        params: ``batch_size``, ``iterations``, ``learning_rate``, ``blas``, ``threads``,
+            ``blas_kernel`` and whatever else the search space names.
+        kind: What the trial is run for.
+        seed: Seed of weights and data order.
+        train_time_limit_s: Training time after which the worker is asked to stop with what it
+            has; a trial that plainly cannot get near its iterations within it ends sooner.
+        time_limit_s: Wall time after which the worker is killed.
+        test: Whether the test split may be evaluated.
+        share: Fraction (0–1] of ``iterations`` that is really trained; below 1 the training
+            time is projected from the measured rate.
+    """
+
+    number: int
+    params: Params
+    kind: TrialKind = TrialKind.SEARCH
+    seed: int = 1
+    train_time_limit_s: float | None = None
+    time_limit_s: float = 3600.0
+    test: bool = False
+    share: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """Unique name within a study, also that of the trial's folder."""
+        return f"{self.kind.value}-{self.number:04d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Accuracy on the validation split after some iterations.
+
+    Attributes:
+        iteration: Iterations trained so far.
+        train_time_s: Training time so far, evaluation not counted.
+        loss: Last training loss, ``None`` where it was not finite.
+        val_accuracy: Fraction 0–1.
+    """
+
+    iteration: int
+    train_time_s: float
+    loss: float | None
+    val_accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What the host measured around one trial. Seconds, bytes, and percent of the trial's cores.
+
+    CPU seconds and memory are those of the worker's process tree from its start to its end;
+    ``foreign_cpu_pct`` and ``steal_pct`` cover the training alone and the trial's own cores.
+    """
+
+    setup_time_s: float
+    train_time_s: float
+    test_time_s: float
+    wall_time_s: float
+    cpu_user_s: float
+    cpu_system_s: float
+    cpu_iowait_s: float
+    cpu_user_pct: float
+    cpu_system_pct: float
+    cpu_iowait_pct: float
+    avg_memory_bytes: int
+    peak_memory_bytes: int
+    foreign_cpu_pct: float = 0.0
+    steal_pct: float = 0.0
+    psi_cpu_pct: float = 0.0
+    involuntary_switches: int = 0
+    threads_seen: int = 0
+    blas_loaded: str = ""
+    disturbed: str = ""
+    """Why the timing is not to be trusted; empty when nothing interfered."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """Everything known about one finished trial.
+
+    Attributes:
+        trial: The request.
+        status: How it ended.
+        reason: One line why, empty for a complete trial.
+        iterations: Iterations really trained (fewer than asked when stopped or projected).
+        val_accuracy: Fraction 0–1 on the validation split, ``None`` if never reached.
+        test_accuracy: Fraction 0–1 on the test split, ``None`` unless asked for.
+        checkpoints: In the order of training.
+        measurement: ``None`` when the worker never began to train.
+        versions: Versions of framework, interpreter and libraries as the worker reported them.
+        log_tail: Last lines of the worker's own output when it failed.
+        discarded: Disturbed measurements of this trial that were thrown away before this one.
+    """
+
+    trial: Trial
+    status: TrialStatus
+    reason: str = ""
+    iterations: int = 0
+    val_accuracy: float | None = None
+    test_accuracy: float | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()
+    measurement: Measurement | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    log_tail: str = ""
+    discarded: tuple[Measurement, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether the figures may enter a comparison."""
+        return self.status.usable and self.measurement is not None
+
+    @property
+    def params(self) -> dict[str, ParamValue]:
+        """The params that the figures stand for: a stopped trial counts for what it reached."""
+        params = dict(self.trial.params)
+        if self.status is TrialStatus.STOPPED:
+            params["iterations"] = self.iterations
+        return params
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every figure by the name it is logged and constrained under; missing ones are absent."""
+        figures: dict[str, Any] = {
+            "val_accuracy": self.val_accuracy,
+            "test_accuracy": self.test_accuracy,
+        }
+        if self.measurement is not None:
+            figures |= dataclasses.asdict(self.measurement)
+        return {
+            name: float(value)
+            for name, value in figures.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+
+    def to_json(self) -> str:
+        """Serialise; ``from_json`` reads it back to an equal value."""
+        return json.dumps(
+            dataclasses.asdict(self),
+            default=lambda value: value.value if isinstance(value, enum.Enum) else dict(value),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> TrialResult:
+        """Read what ``to_json`` wrote. Raises ``ValueError`` or ``KeyError`` for anything else."""
+        raw = json.loads(text)
+        trial = raw.pop("trial")
+        trial["kind"] = TrialKind(trial["kind"])
+        measurement = raw.pop("measurement")
+        return cls(
+            trial=Trial(**trial),
+            status=TrialStatus(raw.pop("status")),
+            checkpoints=tuple(Checkpoint(**point) for point in raw.pop("checkpoints")),
+            measurement=Measurement(**measurement) if measurement else None,
+            discarded=tuple(Measurement(**each) for each in raw.pop("discarded")),
+            **raw,
+        )
