@@ -1,0 +1,223 @@
+"""Finished studies to report on: real values with the numbers of Caffe's LeNet on MNIST."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from tuner.pareto import find_objective
+from tuner.results import Comparison, Interval, StudyResult, Verified
+from tuner.trial import (
+    UNSET,
+    Checkpoint,
+    Measurement,
+    ParamValue,
+    Trial,
+    TrialKind,
+    TrialResult,
+    TrialStatus,
+)
+
+HOSTILE = "<script>alert('x')</script>\"'&$^{[red]"
+MIB = 2**20
+DEFAULT_PARAMS: Mapping[str, ParamValue] = {
+    "batch_size": 64,
+    "iterations": 10_000,
+    "learning_rate": 0.01,
+    "blas": "openblas-pthread",
+    "threads": UNSET,
+    "blas_kernel": UNSET,
+}
+
+
+def make_params(**changes: ParamValue) -> dict[str, ParamValue]:
+    """The default's params with some changed."""
+    return {**DEFAULT_PARAMS, **changes}
+
+
+def make_measurement(train_time_s: float, **changes: object) -> Measurement:
+    """A measurement that fits its training time."""
+    plain = Measurement(
+        setup_time_s=1.2,
+        train_time_s=train_time_s,
+        test_time_s=0.8,
+        wall_time_s=train_time_s + 2.4,
+        cpu_user_s=1.6 * train_time_s,
+        cpu_system_s=0.1 * train_time_s,
+        cpu_iowait_s=0.01 * train_time_s,
+        cpu_user_pct=80.0,
+        cpu_system_pct=5.0,
+        cpu_iowait_pct=0.5,
+        avg_memory_bytes=210 * MIB,
+        peak_memory_bytes=264 * MIB,
+        foreign_cpu_pct=1.0,
+        threads_seen=2,
+        blas_loaded="/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3",
+    )
+    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def make_result(
+    number: int,
+    accuracy: float,
+    train_time_s: float,
+    *,
+    test: float | None = None,
+    **params: object,
+) -> TrialResult:
+    """A complete trial with a learning curve; trial 0 is the default."""
+    asked = make_params(**params)  # type: ignore[arg-type]
+    kind = TrialKind.SEARCH if number else TrialKind.DEFAULT
+    iterations = int(asked["iterations"] or 0)
+    curve = tuple(
+        Checkpoint(
+            iteration=int(iterations * share),
+            train_time_s=train_time_s * share,
+            loss=0.3 * (1 - share) + 0.01,
+            val_accuracy=accuracy - 0.06 * (1 - share) ** 2,
+        )
+        for share in (0.1, 0.25, 0.5, 0.75, 1.0)
+    )
+    return TrialResult(
+        trial=Trial(number, asked, kind),
+        status=TrialStatus.COMPLETE,
+        iterations=iterations,
+        val_accuracy=accuracy,
+        test_accuracy=test,
+        checkpoints=curve,
+        measurement=make_measurement(train_time_s),
+        versions={"caffe": "1.0.0", "python": "3.9.2"},
+    )
+
+
+def make_failed(number: int, status: TrialStatus, reason: str, log: str = "") -> TrialResult:
+    """A trial that gave no usable figures."""
+    return TrialResult(Trial(number, make_params(learning_rate=0.3)), status, reason, log_tail=log)
+
+
+def make_search() -> list[TrialResult]:
+    """Search trials from 8 s at 97.5 % to 60 s at 99.0 %, and duller ones between."""
+    rows = [
+        (1, 0.9750, 8.1, 64, 420, 0.02, "mkl", 2),
+        (2, 0.9660, 15.0, 32, 900, 0.005, "blis", 2),
+        (3, 0.9822, 13.9, 64, 730, 0.015, "mkl", 2),
+        (4, 0.9861, 21.3, 64, 1_150, 0.012, "mkl", 2),
+        (5, 0.9420, 44.0, 16, 2_000, 0.001, "reference", 1),
+        (6, 0.9874, 28.8, 128, 900, 0.02, "openblas-pthread", 1),
+        (7, 0.9850, 61.0, 256, 600, 0.01, "atlas", UNSET),
+        (8, 0.9902, 58.1, 64, 3_100, 0.01, "mkl", 2),
+        (9, 0.9888, 40.5, 64, 2_200, 0.011, "openblas-openmp", 1),
+        (10, 0.9871, 95.0, 64, 4_000, 0.006, "blis", UNSET),
+        (11, 0.9893, 72.0, 32, 4_500, 0.008, "openblas-pthread", 2),
+        (12, 0.1135, 30.0, 64, 1_500, 0.09, "mkl", 2),
+    ]
+    return [
+        make_result(
+            number, accuracy, seconds, batch_size=batch, iterations=iterations,
+            learning_rate=rate, blas=blas, threads=threads,
+        )
+        for number, accuracy, seconds, batch, iterations, rate, blas, threads in rows
+    ]  # fmt: skip
+
+
+def make_trials() -> tuple[TrialResult, ...]:
+    """The default, the search, and one trial of each other fate."""
+    disturbed = make_measurement(33.0, foreign_cpu_pct=41.0, disturbed="others used 41 %")
+    search = make_search()
+    search[3] = dataclasses.replace(search[3], discarded=(disturbed,))
+    stopped = make_result(13, 0.962, 9.0, blas="atlas", threads=1)
+    stopped = dataclasses.replace(
+        stopped, status=TrialStatus.STOPPED, iterations=2_000, reason="cannot reach the front"
+    )
+    marked = make_result(14, 0.984, 26.0, blas="blis", threads=2, batch_size=128)
+    marked = dataclasses.replace(marked, measurement=disturbed)
+    return (
+        make_result(0, 0.9908, 190.2),
+        *search,
+        stopped,
+        marked,
+        make_failed(15, TrialStatus.DIVERGED, "loss is not finite at iteration 40"),
+        make_failed(16, TrialStatus.CRASHED, f"exit 134 {HOSTILE}", f"Aborted\n{HOSTILE}\n"),
+        make_failed(17, TrialStatus.INVALID, "asked for mkl, but openblas-pthread was loaded"),
+    )
+
+
+def make_verified(
+    number: int,
+    accuracy: float,
+    train_time_s: float,
+    params: Mapping[str, ParamValue],
+    versus: Comparison | None,
+) -> Verified:
+    """One verified configuration; without a comparison it is the default."""
+    return Verified(
+        name=f"trial {number}" if number else "default",
+        trial_number=number,
+        params=params,
+        full_runs=1 if number == 0 else 3,
+        rate_runs=2 if number == 0 else 0,
+        rate_share=0.1 if number == 0 else 1.0,
+        projected=False,
+        test_accuracy=Interval(accuracy, accuracy - 0.0019, accuracy + 0.0017),
+        train_time_s=Interval(train_time_s, train_time_s * 0.985, train_time_s * 1.02),
+        test_time_s=0.8,
+        cpu_user_s=1.61 * train_time_s,
+        cpu_system_s=0.12 * train_time_s,
+        avg_memory_bytes=210.4 * MIB,
+        peak_memory_bytes=264.2 * MIB,
+        runs=tuple(f"verify-{index:04d}" for index in range(number, number + 3)),
+        against_default=versus,
+    )
+
+
+def make_verified_points(trials: tuple[TrialResult, ...]) -> tuple[Verified, ...]:
+    """The default and three finalists: faster and less accurate, and faster and no worse."""
+    by_number = {each.trial.number: each.params for each in trials}
+    rows = [
+        (4, 0.9858, 21.4, Interval(8.9, 8.7, 9.1), Interval(-0.0052, -0.0078, -0.0026)),
+        (9, 0.9886, 40.6, Interval(4.68, 4.6, 4.76), Interval(-0.0024, -0.0048, 0.0001)),
+        (8, 0.9905, 58.3, Interval(3.26, 3.2, 3.32), Interval(-0.0005, -0.0019, 0.0019)),
+    ]
+    finalists = [
+        make_verified(
+            number, accuracy, seconds, by_number[number],
+            Comparison(speedup, 1e-6, gain, 0.001 if gain.high < 0 else 0.4, gain.low > -0.002),
+        )
+        for number, accuracy, seconds, speedup, gain in rows
+    ]  # fmt: skip
+    return (make_verified(0, 0.9910, 190.2, DEFAULT_PARAMS, None), *finalists)
+
+
+def make_study(**changes: object) -> StudyResult:
+    """A complete, verified study of Caffe on MNIST."""
+    trials = make_trials()
+    study = StudyResult(
+        study_id="3f9a1c20",
+        framework="caffe",
+        title="Caffe 1.0",
+        dataset="mnist",
+        dataset_facts={
+            "images": "55,000 train, 5,000 validation, 10,000 test",
+            "image": "28 x 28 x 1, 10 classes",
+            "source": "cache",
+            "digest": "8d1f0c5b",
+        },
+        model="lenet",
+        objectives=(find_objective("accuracy"), find_objective("train_time_s")),
+        constraints=("peak_memory_mb<=2048",),
+        trials=trials,
+        verifications=(
+            dataclasses.replace(
+                make_result(1, 0.9905, 58.2, test=0.9906, blas="mkl", threads=2),
+                trial=Trial(1, make_params(blas="mkl", threads=2), TrialKind.VERIFY, seed=101),
+            ),
+        ),
+        verified=make_verified_points(trials),
+        machine={"cpu": "AMD EPYC 7B13", "cores": "2 of 2", "memory": "7.7 GiB"},
+        runtime={"python3-caffe": "1.0.0+git20180821.99bd997-8", "libopenblas0-pthread": "0.3.13"},
+        started="2026-11-21T09:14:00+00:00",
+        elapsed_s=1710.0,
+        budget={"name": "default", "time": "1,800 s", "trials": "no limit"},
+        command="python -m tuner framework=caffe dataset=mnist",
+    )
+    return dataclasses.replace(study, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,32 @@
+"""How long-running work says how far it is, and how that is shown while trials are measured.
+
+Everything goes to standard error, so that standard output carries results alone. What is shown
+must not cost what is measured: callers only leave figures here, a thread draws them now and then.
+"""
+
+from __future__ import annotations
+
+from tuner.progress.display import ProgressCallback, StudyProgress, make_progress, no_progress
+from tuner.progress.wording import (
+    ABBREVIATED,
+    abbreviate_params,
+    describe_outcome,
+    describe_params,
+    describe_trial,
+    format_seconds,
+    printable,
+)
+
+__all__ = [
+    "ProgressCallback",
+    "no_progress",
+    "StudyProgress",
+    "make_progress",
+    "describe_params",
+    "abbreviate_params",
+    "ABBREVIATED",
+    "describe_trial",
+    "describe_outcome",
+    "format_seconds",
+    "printable",
+]

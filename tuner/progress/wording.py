@@ -1,0 +1,104 @@
+"""Params, trials and figures in a reader's words, the same in progress and in reports."""
+
+from __future__ import annotations
+
+import re
+
+from tuner.trial import UNSET, Params, ParamValue, Trial, TrialKind, TrialResult, TrialStatus
+
+_KNOWN = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
+
+
+def printable(text: str) -> str:
+    """``text`` on one line and without control characters, which could command a terminal."""
+    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).split())
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds with three significant digits and without the unit: 0.123, 21.3, 1,234."""
+    digits = 0 if seconds >= 99.95 else 1 if seconds >= 9.995 else 2 if seconds >= 0.9995 else 3
+    return f"{seconds:,.{digits}f}"
+
+
+def describe_params(params: Params) -> str:
+    """Params in a few words: "batch 64, 2,300 iterations, lr 0.012, mkl, 2 threads".
+
+    An unset kernel is left out; unset threads are named, as they are a choice of their own.
+    """
+    words = [_describe(name, value) for name, value in params.items()]
+    return ", ".join(word for word in words if word)
+
+
+ABBREVIATED = "batch × iterations, lr, blas/threads"
+"""Heading of what ``abbreviate_params`` gives."""
+
+
+def abbreviate_params(params: Params) -> str:
+    """Params for a table: "64 × 2,300, lr 0.012, mkl/2"; further ones follow by name."""
+    text = {name: printable(_format_value(value)) for name, value in params.items()}
+    sizes = [text[name] for name in ("batch_size", "iterations") if name in text]
+    words = [" × ".join(sizes)]
+    if "learning_rate" in text:
+        words.append(f"lr {text['learning_rate']}")
+    library = [text[name] for name in ("blas", "threads") if name in text]
+    if params.get("blas_kernel") not in (None, UNSET):
+        library.append(text["blas_kernel"])
+    words.append("/".join(library))
+    words += [_describe(name, value) for name, value in params.items() if name not in _KNOWN]
+    return ", ".join(word for word in words if word)
+
+
+def _describe(name: str, value: ParamValue) -> str:
+    text = printable(_format_value(value))
+    match name:
+        case "batch_size":
+            return f"batch {text}"
+        case "iterations":
+            return f"{text} iterations"
+        case "learning_rate":
+            return f"lr {text}"
+        case "blas":
+            return text
+        case "blas_kernel":
+            return "" if value in (None, UNSET) else f"kernel {text}"
+        case "threads":
+            if value in (None, UNSET):
+                return f"threads {UNSET}"
+            return f"{text} thread{'' if value == 1 else 's'}"
+    return f"{printable(name).replace('_', ' ')} {text}"
+
+
+def _format_value(value: ParamValue) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return UNSET if value is None else value
+
+
+def describe_trial(trial: Trial) -> str:
+    """What a reader calls the trial: ``default``, ``trial 4``, ``verify 2``."""
+    if trial.kind is TrialKind.DEFAULT:
+        return "default"
+    return f"{'verify' if trial.kind is TrialKind.VERIFY else 'trial'} {trial.number}"
+
+
+def describe_outcome(result: TrialResult) -> str:
+    """What came of a trial: "accuracy 98.61 %, 21.3 s", or its status and reason."""
+    if not result.usable or result.measurement is None:
+        return f"{result.status.value}: {printable(result.reason)}".rstrip(": ")
+    words = []
+    if result.test_accuracy is not None:
+        words.append(f"test accuracy {result.test_accuracy:.2%}".replace("%", " %"))
+    elif result.val_accuracy is not None:
+        words.append(f"accuracy {result.val_accuracy:.2%}".replace("%", " %"))
+    words.append(f"{format_seconds(result.measurement.train_time_s)} s")
+    if result.trial.share < 1:
+        words.append(f"projected from {100 * result.trial.share:.3g} % of the iterations")
+    if result.status is TrialStatus.STOPPED:
+        words.append(f"stopped after {result.iterations:,} iterations")
+    if result.measurement.disturbed:
+        words.append(f"disturbed: {printable(result.measurement.disturbed)}")
+    return ", ".join(words)
