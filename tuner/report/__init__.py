@@ -1,0 +1,13 @@
+"""What a study found, for people and programs: terminal table, HTML page, picture and JSON.
+
+Everything is said against the framework's default, with intervals, and nothing is claimed that
+was not verified.
+"""
+
+from __future__ import annotations
+
+from tuner.report.files import write_report
+from tuner.report.front import front_json
+from tuner.report.terminal import print_summary
+
+__all__ = ["write_report", "print_summary", "front_json"]

@@ -1,0 +1,52 @@
+"""Writes the three files of a report, each of them whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from tuner.errors import StorageError
+from tuner.report.front import front_json
+from tuner.results import StudyResult
+
+
+def write_report(result: StudyResult, folder: Path) -> list[Path]:
+    """Write ``report.html``, ``front.png`` and ``front.json`` into ``folder``, which is made.
+
+    A reader, or a run cut short, never meets half a file.
+
+    Returns:
+        The three paths, in that order.
+
+    Raises:
+        StorageError: If the folder cannot be written to.
+    """
+    # drawing costs a second of imports that a failing study need not pay
+    from tuner.report.page import render_page
+    from tuner.report.picture import draw_front
+
+    contents = {
+        "report.html": render_page(result).encode(),
+        "front.png": draw_front(result),
+        "front.json": (json.dumps(front_json(result), indent=2, allow_nan=False) + "\n").encode(),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_write(folder / name, content) for name, content in contents.items()]
+    except OSError as error:
+        raise StorageError(f"the report cannot be written to {folder}: {error}") from error
+
+
+def _write(path: Path, content: bytes) -> Path:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(0o644)  # mkstemp's 0600 would hide it from a web server
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path

@@ -1,0 +1,110 @@
+"""The front as data for programs: ``front.json``."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from typing import Any
+
+from tuner.progress import describe_trial
+from tuner.results import Comparison, Interval, StudyResult, Verified
+from tuner.trial import TrialResult
+
+SCHEMA = 1
+
+
+def front_json(result: StudyResult) -> dict[str, Any]:
+    """The study as plain JSON values; keys are only ever added under one ``schema`` number.
+
+    Units are in the names: ``*_s`` seconds, ``*_bytes``, ``*_pct`` percent of the trial's cores;
+    accuracies and their gains are fractions 0–1, ``speedup`` is a ratio (2.0 is twice as fast as
+    the default). An interval is ``{"value", "low", "high"}`` in the unit of its name, at the
+    ``confidence`` beside it. What was not measured is ``null`` or absent.
+
+    Returns:
+        ``study_id``, ``framework``, ``title``, ``dataset``, ``dataset_facts``, ``model``,
+        ``objectives``, ``constraints``; ``default`` (trial 0: ``trial_number``, ``params``,
+        ``metrics``); ``verified`` (the default first: ``name``, ``trial_number``, ``params``,
+        the figures, ``comparison`` with the default, ``verdict``, ``runs``); ``front`` (on the
+        validation split, unverified, as ``default``); ``trials`` (counts by status);
+        ``discarded_measurements``; ``machine``, ``runtime``, ``versions``, ``budget``,
+        ``warnings``, ``started``, ``elapsed_s``, ``complete``, ``command``.
+    """
+    default = result.default
+    document = {
+        "schema": SCHEMA,
+        **{name: getattr(result, name) for name in _AS_THEY_ARE},
+        "objectives": [
+            {"name": each.name, "metric": each.metric, "direction": each.direction.value}
+            for each in result.objectives
+        ],
+        "default": _trial(default) if default else None,
+        "verified": [_verified(each) for each in result.verified],
+        "front": [_trial(each) for each in result.front],
+        "trials": dict(Counter(each.status.value for each in result.trials)),
+        "discarded_measurements": result.discarded,
+        "versions": framework_versions(result),
+    }
+    plain: dict[str, Any] = _plain(document)
+    return plain
+
+
+_AS_THEY_ARE = (
+    "study_id", "framework", "title", "dataset", "dataset_facts", "model", "constraints",
+    "machine", "runtime", "warnings", "started", "elapsed_s", "budget", "complete", "command",
+)  # fmt: skip
+
+
+def framework_versions(result: StudyResult) -> dict[str, str]:
+    """Versions as the first trial that reported any gave them."""
+    return next((dict(each.versions) for each in result.trials if each.versions), {})
+
+
+def _trial(result: TrialResult) -> dict[str, Any]:
+    return {
+        "name": describe_trial(result.trial),
+        "trial_number": result.trial.number,
+        "params": result.params,
+        "metrics": result.metrics,
+        "projected": result.trial.share < 1,
+        "disturbed": result.measurement.disturbed if result.measurement else "",
+    }
+
+
+def _verified(point: Verified) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        name: _interval(value) if isinstance(value, Interval) else value
+        for name in point.__dataclass_fields__
+        if name != "against_default"
+        for value in [getattr(point, name)]
+    }
+    versus = point.against_default
+    return {**figures, "verdict": point.verdict, "comparison": _comparison(versus)}
+
+
+def _comparison(versus: Comparison | None) -> dict[str, Any] | None:
+    if versus is None:
+        return None
+    return {
+        "speedup": _interval(versus.speedup),
+        "speedup_p": versus.speedup_p,
+        "accuracy_gain": _interval(versus.accuracy_gain),
+        "accuracy_p": versus.accuracy_p,
+        "accuracy_kept": versus.accuracy_kept,
+    }
+
+
+def _interval(interval: Interval) -> dict[str, float]:
+    return dataclasses.asdict(interval)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON knows it: no tuples, no NaN or infinity, which strict readers refuse."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if hasattr(value, "items"):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,263 @@
+"""The report as one HTML file that opens without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+import plotly.io
+
+from tuner.progress import describe_trial, format_seconds
+from tuner.report import plots
+from tuner.report.front import framework_versions
+from tuner.report.view import FrontView, quantity, view_front, view_growth
+from tuner.report.wording import (
+    NOT_VERIFIED,
+    best_point,
+    count,
+    footnotes,
+    front_label,
+    headline,
+    interruption,
+    objective_text,
+    status_counts,
+    verified_rows,
+)
+from tuner.results import StudyResult
+from tuner.trial import UNSET, ParamValue, TrialResult
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_KNOWN_PARAMS = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One plot of the page: its heading, what to see in it, and its HTML."""
+
+    anchor: str
+    title: str
+    caption: str
+    html: str
+
+
+def render_page(result: StudyResult) -> str:
+    """The whole page; params, reasons and logs in it are escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        result=result,
+        headline=headline(result),
+        tiles=_tiles(result),
+        interruption=interruption(result),
+        not_verified=NOT_VERIFIED,
+        rows=verified_rows(result),
+        front=_front_rows(result),
+        notes=footnotes(result),
+        plots=list(_plots(result)),
+        plotly_script=plotly.offline.get_plotlyjs(),
+        names=_param_names(result),
+        trials=[_trial_row(each, result) for each in result.trials],
+        runs=[_trial_row(each, result) for each in result.verifications],
+        facts=_facts(result),
+        counts=status_counts(result.trials),
+        discarded=list(_discarded(result)),
+    )
+
+
+def _tiles(result: StudyResult) -> list[tuple[str, str]]:
+    """The few figures to see first: of the configuration that the headline speaks of."""
+    best = best_point(result)
+    if best is None or best.against_default is None:
+        return []
+    row = next(each for each in verified_rows(result) if each.point is best)
+    time, accuracy = row.notes
+    gain = f"points of accuracy{f', {accuracy}' if accuracy else ''} ({row.gain[1]})"
+    return [
+        (f"{row.speedup[0]}×", f"speed-up{f', {time}' if time else ''} ({row.speedup[1]})"),
+        (f"{row.train_time[0]} s", f"train time ({row.train_time[1]})"),
+        (row.gain[0], gain),
+        (f"{row.accuracy[0]} %", f"test accuracy ({row.accuracy[1]})"),
+    ]
+
+
+def _front_rows(result: StudyResult) -> list[tuple[str, list[str]]]:
+    """The front on the validation split: each trial's words and objectives."""
+    return [
+        (front_label(each), [objective_text(each, objective) for objective in result.objectives])
+        for each in result.front
+    ]
+
+
+def _plots(result: StudyResult) -> Iterator[Plot]:
+    view = view_front(result)
+    if not view.points:
+        return
+    pareto = plots.pareto_figure(view)
+    yield _plot("front", "Pareto front", _front_caption(result, view), pareto)
+    growth = view_growth(result)
+    if growth is not None:
+        caption = f"Larger is better; it never falls. Reference point: {growth.reference}."
+        figure = plots.growth_figure(growth)
+        yield _plot("growth", "Hypervolume over time", caption, figure)
+    if plots.curve_trials(result):
+        caption = "Each point is a checkpoint on the validation split."
+        figure = plots.curves_figure(result)
+        yield _plot("curves", "Accuracy while training", caption, figure)
+    caption = "Of the trial's cores, over the whole life of the worker's process tree."
+    yield _plot("cpu", "CPU", caption, plots.cpu_figure(result))
+    caption = "Of the worker's process tree, over its whole life."
+    yield _plot("memory", "Memory", caption, plots.memory_figure(result))
+
+
+def _plot(anchor: str, title: str, caption: str, figure: go.Figure) -> Plot:
+    html = plotly.io.to_html(
+        figure,
+        include_plotlyjs=False,
+        full_html=False,
+        div_id=f"plot-{anchor}",
+        config={"displayModeBar": False, "responsive": True},
+    )
+    return Plot(anchor, title, caption, html)
+
+
+def _front_caption(result: StudyResult, view: FrontView) -> str:
+    """What the picture shows, in words that can stand in its place."""
+    words = [f"{count(len(view.points), 'usable trial')}, coloured by BLAS library."]
+    if view.line:
+        ends = [view.line[0], view.line[-1]]
+        said = [f"{quantity(view.y, each.y)} at {quantity(view.x, each.x)}" for each in ends]
+        words.append(f"The front (larger marks) runs from {said[0]} to {said[1]}.")
+    if view.default is not None:
+        words.append("The star and its dashed lines are the framework's default.")
+    if view.verified:
+        words.append("Diamonds are verified on the test split, with their intervals.")
+    if len(result.objectives) > 2:
+        drawn = ", ".join(each.name for each in result.objectives)
+        words.append(
+            f"Of the {len(result.objectives)} objectives ({drawn}) the first two are drawn; "
+            "larger marks are on the front over all of them."
+        )
+    if view.hidden:
+        words.append(f"{count(view.hidden, 'trial')} outside the picture: double-click shows all.")
+    return " ".join(words)
+
+
+def _param_names(result: StudyResult) -> list[str]:
+    """Every param of any trial: the known ones first, the others as they come."""
+    found = {name: None for each in result.trials for name in each.params}
+    known = [name for name in _KNOWN_PARAMS if name in found]
+    return known + [name for name in found if name not in known]
+
+
+def _trial_row(trial: TrialResult, result: StudyResult) -> dict[str, object]:
+    """One row of the trials' table: what is printed, and the values to sort by."""
+    measured = trial.measurement
+    cells: list[tuple[str, object]] = [_number(_percent(trial.val_accuracy), 2)]
+    if measured is not None:
+        figures = (
+            measured.train_time_s, measured.wall_time_s, measured.cpu_user_s,
+            measured.cpu_system_s, measured.cpu_iowait_s,
+        )  # fmt: skip
+        cells += [(format_seconds(each), each) for each in figures]
+        cells += [
+            _number(each / _MIB, 0)
+            for each in (measured.avg_memory_bytes, measured.peak_memory_bytes)
+        ]
+    else:
+        cells += [("", "")] * 7
+    return {
+        "name": describe_trial(trial.trial),
+        "number": trial.trial.number,
+        "seed": trial.trial.seed,
+        "status": trial.status.value,
+        "usable": trial.usable,
+        "front": any(each is trial for each in result.front),
+        "params": {name: _param(value) for name, value in trial.params.items()},
+        "cells": cells,
+        "test_accuracy": _number(_percent(trial.test_accuracy), 2)[0],
+        "remarks": list(_remarks(trial)),
+        "log": trial.log_tail,
+    }
+
+
+def _percent(fraction: float | None) -> float | None:
+    return None if fraction is None else 100 * fraction
+
+
+def _number(value: float | None, digits: int) -> tuple[str, object]:
+    return ("", "") if value is None else (f"{value:,.{digits}f}", value)
+
+
+def _param(value: ParamValue) -> tuple[str, object]:
+    if isinstance(value, float):
+        return f"{value:.4g}", value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}", value
+    return (UNSET, UNSET) if value is None else (str(value), str(value))
+
+
+def _remarks(trial: TrialResult) -> Iterator[str]:
+    if trial.reason:
+        yield trial.reason
+    if trial.trial.share < 1:
+        yield f"projected from {100 * trial.trial.share:.3g} % of the iterations"
+    if trial.measurement and trial.measurement.disturbed:
+        yield f"disturbed: {trial.measurement.disturbed}"
+    if trial.discarded:
+        yield f"{count(len(trial.discarded), 'disturbed measurement')} discarded"
+    if trial.measurement and trial.measurement.threads_seen:
+        loaded = trial.measurement.blas_loaded
+        threads = count(trial.measurement.threads_seen, "thread")
+        yield f"seen: {threads}{f', {loaded}' if loaded else ''}"
+
+
+def _discarded(result: StudyResult) -> Iterator[tuple[str, str, str, str]]:
+    """Each disturbed measurement: trial, its time, foreign CPU %, what became of it."""
+    for each in (*result.trials, *result.verifications):
+        kept = [each.measurement] if each.measurement and each.measurement.disturbed else []
+        for measurement, fate in (
+            *((measurement, "discarded and repeated") for measurement in each.discarded),
+            *((measurement, "kept and marked") for measurement in kept),
+        ):
+            yield (
+                front_label(each),
+                format_seconds(measurement.train_time_s),
+                f"{measurement.foreign_cpu_pct:.1f}",
+                f"{measurement.disturbed or 'disturbed'}; {fate}",
+            )
+
+
+def _facts(result: StudyResult) -> dict[str, dict[str, str]]:
+    """Everything that the figures depend on, by heading."""
+    study = {
+        "study": result.study_id,
+        "framework": result.title,
+        "data set": result.dataset,
+        "model": result.model,
+        "objectives": ", ".join(
+            f"{each.name} ({each.direction.value})" for each in result.objectives
+        ),
+        "constraints": ", ".join(result.constraints) or "none",
+        "started": result.started,
+        "elapsed": f"{result.elapsed_s:,.0f} s",
+        "complete": "yes" if result.complete else "no, interrupted",
+    }
+    return {
+        "Study": study,
+        "Budget": dict(result.budget),
+        "Data set": dict(result.dataset_facts),
+        "Machine": dict(result.machine),
+        "Framework as it reported itself": framework_versions(result),
+        "Runtime packages": dict(result.runtime),
+    }

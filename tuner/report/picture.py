@@ -1,0 +1,125 @@
+"""The Pareto picture as a PNG, for READMEs and wherever scripts do not run."""
+
+from __future__ import annotations
+
+import io
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from tuner.pareto import Direction
+from tuner.report.view import (
+    COLOURS,
+    VERIFIED_COLOUR,
+    FrontView,
+    Point,
+    VerifiedPoint,
+    label,
+    rounded,
+    view_front,
+)
+from tuner.report.wording import count
+from tuner.results import StudyResult
+
+_SIZE_INCHES, _DPI = (10.0, 6.25), 160
+_MARKERS = ("o", "s", "^", "P", "X", "p", "h")
+_INK = "#444444"
+
+
+def draw_front(result: StudyResult) -> bytes:
+    """The front against the default, 1600 × 1000 pixels, as the bytes of a PNG file."""
+    view = view_front(result)
+    figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _draw_trials(axes, view)
+    for each in view.verified:
+        _draw_verified(axes, each)
+    if view.default is not None:
+        _draw_default(axes, view, view.default)
+    _label_axes(axes, view)
+    status = "" if result.verified else ", not verified"
+    axes.set_title(
+        _literal(f"{result.title} on {result.dataset}, model {result.model}{status}"), loc="left"
+    )
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower right", framealpha=0.9)
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def _draw_trials(axes: Axes, view: FrontView) -> None:
+    for index, (blas, points) in enumerate(view.by_blas.items()):
+        colour, marker = COLOURS[index % len(COLOURS)], _MARKERS[index % len(_MARKERS)]
+        for on_front in (False, True):
+            drawn = [each for each in points if each.on_front is on_front]
+            axes.scatter(
+                [each.x for each in drawn], [each.y for each in drawn],
+                s=70 if on_front else 34, alpha=1.0 if on_front else 0.5, color=colour,
+                marker=marker, linewidths=0,
+                label=f"{_literal(blas)} (validation)" if points[-1] in drawn else None,
+            )  # fmt: skip
+    if view.line:
+        rightward = view.x is not None and view.x.direction is Direction.MINIMIZE
+        axes.plot(
+            [each.x for each in view.line], [each.y for each in view.line], color=_INK,
+            drawstyle="steps-post" if rightward else "steps-pre", linewidth=1.4, zorder=1,
+            label="front (validation)",
+        )  # fmt: skip
+
+
+def _draw_verified(axes: Axes, each: VerifiedPoint) -> None:
+    first = each.point.against_default is None
+    axes.errorbar(
+        each.x.value, each.y.value,
+        xerr=[[each.x.value - each.x.low], [each.x.high - each.x.value]],
+        yerr=[[each.y.value - each.y.low], [each.y.high - each.y.value]],
+        fmt="D", markersize=8, color=VERIFIED_COLOUR, capsize=3, zorder=4,
+        label="verified (test split, with intervals)" if first else None,
+    )  # fmt: skip
+    if not first:
+        axes.annotate(
+            _literal(each.label), (each.x.value, each.y.value), xytext=(-9, 9),
+            textcoords="offset points", ha="right", va="bottom", fontsize=12,
+            fontweight="bold", color=VERIFIED_COLOUR, zorder=6,
+        )  # fmt: skip
+
+
+def _draw_default(axes: Axes, view: FrontView, default: Point) -> None:
+    axes.plot(
+        default.x, default.y, "*", color="black", markersize=19, zorder=5,
+        label="default (validation)", linestyle="none",
+    )  # fmt: skip
+    axes.annotate(
+        "default", (default.x, default.y), xytext=(-11, 5), textcoords="offset points",
+        ha="right", va="bottom", fontsize=12, fontweight="bold", zorder=6,
+    )  # fmt: skip
+    axes.axhline(default.y, color=_INK, linestyle="--", linewidth=0.9, zorder=0)
+    if view.x is not None:
+        axes.axvline(default.x, color=_INK, linestyle="--", linewidth=0.9, zorder=0)
+
+
+def _label_axes(axes: Axes, view: FrontView) -> None:
+    axes.set_xlabel(label(view.x))
+    axes.set_ylabel("accuracy, %" if view.y.metric.endswith("accuracy") else label(view.y))
+    axes.set_ylim(*view.y_range)
+    if view.hidden:
+        note = f"{count(view.hidden, 'trial')} outside the picture"
+        axes.annotate(note, (0.01, 0.015), xycoords="axes fraction", color=_INK, style="italic")
+    if view.log_x and view.points:
+        axes.set_xscale("log")
+        axes.margins(x=0.12)
+        # seconds are read as numbers, not as powers of ten
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rounded(value)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(visible=True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _literal(text: str) -> str:
+    """``text`` with the sign that starts a formula escaped: names are untrusted."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,233 @@
+"""The page's plots, as plotly figures that scripts draw without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from tuner.pareto import Direction
+from tuner.progress import describe_trial, format_seconds
+from tuner.report.view import (
+    COLOURS,
+    VERIFIED_COLOUR,
+    FrontView,
+    Growth,
+    Point,
+    VerifiedPoint,
+    label,
+    log_ticks,
+    rounded,
+)
+from tuner.report.wording import front_label
+from tuner.results import Interval, StudyResult
+from tuner.trial import Measurement, TrialResult
+
+# Ink that reads on white and on black; the page's style sheet overrides it for text.
+_GREY = "#808080"
+_SYMBOLS = ("circle", "square", "triangle-up", "cross", "x", "pentagon", "hexagon")
+_CURVES = 12
+_MIB = 2**20
+
+
+def pareto_figure(view: FrontView) -> go.Figure:
+    """Every usable trial, the front, the default and the verified configurations."""
+    figure = _figure(label(view.x), _y_title(view), height=560)
+    for index, (blas, points) in enumerate(view.by_blas.items()):
+        colour, symbol = COLOURS[index % len(COLOURS)], _SYMBOLS[index % len(_SYMBOLS)]
+        figure.add_trace(_trial_dots(blas, points, colour, symbol))
+    if view.line:
+        # across, the cheaper side reaches right to the next corner; the dearer side reaches left
+        rightward = view.x is not None and view.x.direction is Direction.MINIMIZE
+        figure.add_trace(
+            go.Scatter(
+                x=[each.x for each in view.line], y=[each.y for each in view.line],
+                mode="lines", name="front (validation)", hoverinfo="skip",
+                line={"shape": "hv" if rightward else "vh", "color": _GREY, "width": 2},
+            )
+        )  # fmt: skip
+    if view.verified:
+        figure.add_trace(_verified_dots(view.verified))
+    if view.default is not None:
+        _add_default(figure, view, view.default)
+    figure.update_yaxes(range=view.y_range)
+    if view.log_x:
+        figure.update_xaxes(**_log_axis([each.x for each in view.points]))
+    return figure
+
+
+def _log_axis(values: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis with plain numbers; plotly's own ticks say "2" for 20."""
+    ticks = log_ticks(values) if values else []
+    texts = [rounded(each) for each in ticks]
+    return {"type": "log", "tickmode": "array", "tickvals": ticks, "ticktext": texts}
+
+
+def _y_title(view: FrontView) -> str:
+    return "accuracy, %" if view.y.metric.endswith("accuracy") else label(view.y)
+
+
+def _trial_dots(blas: str, points: Sequence[Point], colour: str, symbol: str) -> go.Scatter:
+    return go.Scatter(
+        x=[each.x for each in points], y=[each.y for each in points],
+        mode="markers", name=f"{escape(blas)} (validation)",
+        text=[hover(each.result) for each in points], hoverinfo="text",
+        marker={
+            "color": colour, "symbol": symbol,
+            "size": [13 if each.on_front else 8 for each in points],
+            "opacity": [1.0 if each.on_front else 0.6 for each in points],
+        },
+    )  # fmt: skip
+
+
+def hover(result: TrialResult) -> str:
+    """A trial in words; escaped, as plotly reads some HTML in its texts."""
+    figures = [f"validation accuracy {100 * (result.val_accuracy or 0.0):.2f} %"]
+    if result.measurement is not None:
+        figures.append(f"train time {format_seconds(result.measurement.train_time_s)} s")
+        figures.append(f"peak memory {result.measurement.peak_memory_bytes / _MIB:,.0f} MiB")
+    return "<br>".join(map(escape, (*front_label(result).split(": ", 1), *figures)))
+
+
+def _verified_dots(verified: Sequence[VerifiedPoint]) -> go.Scatter:
+    return go.Scatter(
+        x=[each.x.value for each in verified], y=[each.y.value for each in verified],
+        mode="markers+text", name="verified (test split, with intervals)",
+        text=[escape(each.label) if each.point.against_default else "" for each in verified],
+        textposition="top left", textfont={"size": 13},
+        hovertext=[escape(f"{each.point.name}: {each.point.verdict}") for each in verified],
+        hoverinfo="text",
+        error_x=_bars([each.x for each in verified]), error_y=_bars([each.y for each in verified]),
+        marker={"symbol": "diamond", "size": 12, "color": VERIFIED_COLOUR},
+    )  # fmt: skip
+
+
+def _bars(intervals: Sequence[Interval]) -> dict[str, Any]:
+    return {
+        "type": "data", "symmetric": False, "color": VERIFIED_COLOUR, "thickness": 1.5,
+        "array": [each.high - each.value for each in intervals],
+        "arrayminus": [each.value - each.low for each in intervals],
+    }  # fmt: skip
+
+
+def _add_default(figure: go.Figure, view: FrontView, default: Point) -> None:
+    figure.add_trace(
+        go.Scatter(
+            x=[default.x], y=[default.y], mode="markers+text", name="default (validation)",
+            text=["default"], textposition="top left", textfont={"size": 13},
+            hovertext=[hover(default.result)], hoverinfo="text",
+            marker={"symbol": "star", "size": 18, "color": _GREY},
+        )
+    )  # fmt: skip
+    dashed = {"line": {"dash": "dash", "width": 1, "color": _GREY}}
+    figure.add_hline(y=default.y, **dashed)
+    if view.x is not None:
+        figure.add_vline(x=default.x, **dashed)
+
+
+def growth_figure(growth: Growth) -> go.Figure:
+    """The hypervolume against the wall time of the trials."""
+    figure = _figure("wall time of the trials so far, s", "hypervolume, % of the box")
+    figure.add_trace(
+        go.Scatter(
+            x=[0.0, *growth.elapsed_s], y=[0.0, *growth.share], mode="lines",
+            line={"shape": "hv", "color": COLOURS[0], "width": 2}, name="hypervolume",
+        )
+    )  # fmt: skip
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def cpu_figure(result: StudyResult) -> go.Figure:
+    """User, system and I/O-wait share of each trial's cores."""
+    measured = _measured(result)
+    figure = _figure("trial", "CPU, % of the trial's cores")
+    for name, field, colour in (
+        ("user", "cpu_user_pct", COLOURS[0]),
+        ("system", "cpu_system_pct", COLOURS[1]),
+        ("I/O wait", "cpu_iowait_pct", COLOURS[6]),
+    ):
+        values = [getattr(measurement, field) for _, measurement in measured]
+        figure.add_trace(_bar(measured, values, name, colour, "%{y:.1f} %"))
+    figure.update_layout(barmode="stack")
+    figure.update_xaxes(type="category")
+    return figure
+
+
+def memory_figure(result: StudyResult) -> go.Figure:
+    """Average and maximum memory of each trial's process tree."""
+    measured = _measured(result)
+    figure = _figure("trial", "memory, MiB")
+    for name, field, colour in (
+        ("average", "avg_memory_bytes", COLOURS[4]),
+        ("maximum", "peak_memory_bytes", COLOURS[0]),
+    ):
+        values = [getattr(measurement, field) / _MIB for _, measurement in measured]
+        figure.add_trace(_bar(measured, values, name, colour, "%{y:,.0f} MiB"))
+    figure.update_layout(barmode="group")
+    figure.update_xaxes(type="category")
+    return figure
+
+
+def _measured(result: StudyResult) -> list[tuple[TrialResult, Measurement]]:
+    return [(each, each.measurement) for each in result.trials if each.measurement]
+
+
+def _bar(
+    measured: Sequence[tuple[TrialResult, Measurement]],
+    values: Sequence[float],
+    name: str,
+    colour: str,
+    form: str,
+) -> go.Bar:
+    names = [describe_trial(each.trial).removeprefix("trial ") for each, _ in measured]
+    return go.Bar(
+        x=names, y=values, name=name, marker={"color": colour},
+        hovertemplate=f"%{{x}}: {name} {form}<extra></extra>",
+    )  # fmt: skip
+
+
+def curves_figure(result: StudyResult) -> go.Figure:
+    """Accuracy while training, of the default and of the front's trials (at most twelve)."""
+    figure = _figure("train time, s", "validation accuracy, %")
+    curves = [point for each in curve_trials(result) for point in each.checkpoints]
+    times = [point.train_time_s for point in curves if point.train_time_s > 0]
+    figure.update_xaxes(**_log_axis(times))
+    for index, each in enumerate(curve_trials(result)):
+        figure.add_trace(
+            go.Scatter(
+                x=[point.train_time_s for point in each.checkpoints],
+                y=[100 * point.val_accuracy for point in each.checkpoints],
+                mode="lines+markers", name=escape(describe_trial(each.trial)),
+                line={
+                    "color": _GREY if each is result.default else COLOURS[index % 6],
+                    "dash": ("solid", "dash", "dot")[index // 6 % 3],
+                },
+                hovertemplate=f"%{{x:.3g}} s: %{{y:.2f}} %<br>{hover(each)}<extra></extra>",
+            )
+        )  # fmt: skip
+    return figure
+
+
+def curve_trials(result: StudyResult) -> list[TrialResult]:
+    """The default and the front's trials that have a curve, twelve at most."""
+    front = [each for each in result.front if each is not result.default]
+    chosen = ([result.default] if result.default else []) + front
+    return [each for each in chosen if each.checkpoints][:_CURVES]
+
+
+def _figure(x_title: str, y_title: str, height: int = 380) -> go.Figure:
+    axis = {"gridcolor": _GREY, "zeroline": False, "automargin": True, "exponentformat": "none"}
+    figure = go.Figure()
+    figure.update_layout(
+        template="none", height=height, paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)", margin={"l": 60, "r": 20, "t": 20, "b": 60},
+        font={"family": "system-ui, sans-serif", "size": 14, "color": _GREY},
+        hoverlabel={"bgcolor": "#ffffff", "font": {"color": "#111111"}},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+    )  # fmt: skip
+    figure.update_xaxes(title=x_title, **axis)
+    figure.update_yaxes(title=y_title, **axis)
+    return figure

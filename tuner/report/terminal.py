@@ -1,0 +1,167 @@
+"""The summary on a terminal: a table from 100 columns on, a list of blocks below that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tuner.progress import ABBREVIATED, abbreviate_params, describe_trial, printable
+from tuner.report.front import framework_versions
+from tuner.report.wording import (
+    NOT_VERIFIED,
+    VerifiedRow,
+    footnotes,
+    headline,
+    interruption,
+    objective_text,
+    verified_rows,
+)
+from tuner.results import StudyResult
+from tuner.trial import TrialResult
+
+_TABLE_WIDTH, _WIDE = 100, 140
+_TONES = {"reference": "bold", "good": "green", "trade": "yellow", "none": "dim"}
+_HEADINGS = (
+    "accuracy\ntest, %",
+    "train\ntime, s",
+    "speed-up\n×",
+    "accuracy\ngain, points",
+    "CPU, s\nuser+sys",
+    "MiB\navg/max",
+)
+
+
+def print_summary(result: StudyResult, console: Console) -> None:
+    """Print what was found: warnings first, the verified table, and how it was measured.
+
+    Args:
+        result: The study, complete or not.
+        console: Where to print; its width decides the layout.
+    """
+    # a terminal of another encoding shows "?" for what it lacks rather than ending the study
+    reconfigure = getattr(console.file, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+    console.print(Text(header(result), style="bold"))
+    for warning in filter(None, (*result.warnings, interruption(result))):
+        console.print(Panel(Text(printable(warning)), title="WARNING", style="bold yellow"))
+    console.print(Text(printable(headline(result)), style="" if result.verified else "bold red"))
+    console.print()
+    if result.verified:
+        _print_verified(verified_rows(result), console)
+    elif result.front:
+        console.print(_front_table(result))
+    console.print()
+    notes = Table.grid(padding=(0, 1))
+    for note in footnotes(result):
+        notes.add_row("-", Text(printable(note)))
+    console.print(notes, style="dim")
+    if result.command:  # unwrapped, to be copied
+        console.print(Text(f"repeat or resume: {printable(result.command)}"), soft_wrap=True)
+
+
+def header(result: StudyResult) -> str:
+    """What was tuned, on what: "Caffe 1.0 · mnist · model lenet · cores 2 of 2"."""
+    facts = [result.title, result.dataset, f"model {result.model}"]
+    facts += [f"cores {result.machine['cores']}"] if "cores" in result.machine else []
+    facts += [f"Python {version}" for version in _python(result)]
+    facts.append(f"study {result.study_id}")
+    return printable(" · ".join(facts))
+
+
+def _python(result: StudyResult) -> list[str]:
+    version = framework_versions(result).get("python")
+    return [version] if version else []
+
+
+def _print_verified(rows: list[VerifiedRow], console: Console) -> None:
+    if console.width < _TABLE_WIDTH:
+        for row in rows:
+            console.print(_block(row))
+        return
+    wide = console.width >= _WIDE
+    space = (0, 2, 0, 0) if wide else (0, 0, 0, 0)
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=space, show_edge=False, leading=1
+    )  # fmt: skip
+    table.add_column("", width=None if wide else 22, overflow="fold")
+    for name in _HEADINGS:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(" verdict")
+    for row in rows:
+        table.add_row(*_cells(row, wide), style="bold" if row.tone == "reference" else "")
+    console.print(table)
+
+
+def _cells(row: VerifiedRow, wide: bool) -> Iterable[Text]:
+    tone = _TONES[row.tone]
+    name, *params = printable(row.point.name), *abbreviate_params(row.point.params).rsplit(", ", 1)
+    yield _stack((name, *params), "bold")
+    yield _stack(row.accuracy, "")
+    yield _stack(row.train_time, "")
+    # a narrow table has no room for the notes: its verdicts say the same
+    yield _stack((*row.speedup, row.notes[0] if wide else ""), tone)
+    value, ends = row.gain
+    ends = ends if wide else ends.replace(" to ", "…")
+    yield _stack((value, ends, row.notes[1] if wide else ""), tone)
+    yield _stack((row.cpu[0], f"+ {row.cpu[1]}"), "")
+    yield _stack((row.memory[0], f"/ {row.memory[1]}"), "")
+    words = row.point.verdict.replace(", ", ",\n")
+    yield Text("\n".join(f" {line}" for line in words.splitlines()), style=tone)
+
+
+def _stack(lines: Iterable[str], style: str) -> Text:
+    """The first line in ``style``, the others dim below it."""
+    first, *others = lines
+    text = Text(first, style=style)
+    for other in filter(None, others):
+        text.append(f"\n{other}", style="dim not bold")
+    return text
+
+
+def _block(row: VerifiedRow) -> Text:
+    """One configuration as lines, for a terminal too narrow for columns."""
+    lines = [
+        ("params", printable(row.params)),
+        ("test accuracy", _joined(row.accuracy, " %")),
+        ("train time", _joined(row.train_time, " s")),
+        ("speed-up", _joined(row.speedup, " ×", row.notes[0])),
+        ("accuracy gain", _joined(row.gain, " points", row.notes[1])),
+        ("CPU", f"{row.cpu[0]} s user, {row.cpu[1]} s system"),
+        ("memory", f"{row.memory[0]} MiB average, {row.memory[1]} MiB maximum"),
+    ]
+    text = Text.assemble((f"{printable(row.point.name)}: {row.point.verdict}", _TONES[row.tone]))
+    for name, value in lines:
+        if value:
+            text.append(f"\n  {name}: {value}", style="not bold")
+    return text
+
+
+def _joined(figure: tuple[str, str], unit: str, note: str = "") -> str:
+    value, ends = figure
+    return f"{value}{unit} ({ends}){f', {note}' if note else ''}" if value else ""
+
+
+def _front_table(result: StudyResult) -> Table:
+    """The front of the validation split, where nothing was verified."""
+    table = Table(
+        title=f"Front on the validation split. {NOT_VERIFIED}",
+        title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,
+    )  # fmt: skip
+    table.add_column("trial", no_wrap=True)
+    for objective in result.objectives:
+        table.add_column(objective.name, justify="right")
+    table.add_column(ABBREVIATED)
+    for each in result.front:
+        values = [objective_text(each, objective) for objective in result.objectives]
+        table.add_row(describe_trial(each.trial), *values, _params(each))
+    return table
+
+
+def _params(trial: TrialResult) -> Text:
+    return Text(abbreviate_params(trial.params))
