@@ -45,7 +45,8 @@ def draw_front(result: StudyResult) -> bytes:
         _literal(f"{result.title} on {result.dataset}, model {result.model}{status}"), loc="left"
     )
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower right", framealpha=0.9)
+        upwards = view.y.direction is Direction.MAXIMIZE
+        axes.legend(loc="lower right" if upwards else "upper right", framealpha=0.9)
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()
@@ -94,8 +95,8 @@ def _draw_default(axes: Axes, view: FrontView, default: Point) -> None:
         label="default (validation)", linestyle="none",
     )  # fmt: skip
     axes.annotate(
-        "default", (default.x, default.y), xytext=(-11, 5), textcoords="offset points",
-        ha="right", va="bottom", fontsize=12, fontweight="bold", zorder=6,
+        "default", (default.x, default.y), xytext=(-11 if view.x else 11, 5),
+        textcoords="offset points", ha="right" if view.x else "left", va="bottom", fontsize=12, fontweight="bold", zorder=6,
     )  # fmt: skip
     axes.axhline(default.y, color=_INK, linestyle="--", linewidth=0.9, zorder=0)
     if view.x is not None:
