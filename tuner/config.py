@@ -177,9 +177,9 @@ class BudgetConfig:
     """
 
     name: str = "default"
-    time_s: float = 720.0
+    time_s: float = 690.0
     trials: int = 0
-    verify_share: float = 0.3
+    verify_share: float = 0.35
     trial_share: float = 0.05
     default_share: float = 1.0
 

@@ -44,3 +44,9 @@ class ProtocolError(TunerError):
     """A worker wrote something that the worker protocol does not allow."""
 
     exit_code = 4
+
+
+class NothingRecommended(TunerError):
+    """No measured configuration answers the question."""
+
+    exit_code = 4

@@ -25,6 +25,8 @@ class TrialKind(enum.Enum):
     DEFAULT = "default"
     SEARCH = "search"
     VERIFY = "verify"
+    REPEAT = "repeat"
+    """Measures the time of a disturbed trial anew; never counted as a trial of its own."""
 
 
 class TrialStatus(enum.Enum):
@@ -89,6 +91,11 @@ class Trial:
     def name(self) -> str:
         """Unique name within a study, also that of the trial's folder."""
         return f"{self.kind.value}-{self.number:04d}"
+
+    @property
+    def projected(self) -> bool:
+        """Whether the training time is projected from a share of the iterations."""
+        return self.share < 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,113 @@
+"""A framework that only pretends to train: time and accuracy follow formulas with a known front.
+
+Its clock stands still but for the training, whose time is that of ``seconds_an_iteration``. The
+param ``fault`` makes it misbehave in every way a real worker may.
+"""
+
+import ctypes
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+
+import worker_api
+
+
+def seconds_an_iteration(params):
+    """Microseconds that grow with the batch and fall with threads; one BLAS is slow."""
+    blas = {"fast": 1.0, "slow": 20.0}[params["blas"]]
+    threads = {"unset": 1.0, 1: 1.0, 2: 0.6}.get(params["threads"], 0.5)
+    return 1e-8 * (20 + params["batch_size"]) * blas * threads
+
+
+def accuracy_after(params, iterations):
+    """Rises with the images seen; a learning rate of 0.02 is best."""
+    rate = math.exp(-(math.log(params["learning_rate"] / 0.02) ** 2))
+    return 0.99 - 0.89 * math.exp(-iterations * params["batch_size"] ** 0.5 * rate / 800.0)
+
+
+class Clock(object):
+    """Advances only when told."""
+
+    def __init__(self):
+        self.now = time.time()
+
+    def __call__(self):
+        return self.now
+
+
+def misbehave(trial):
+    """Faults that strike while training."""
+    if trial.fault == "hang":
+        time.sleep(3600)
+    elif trial.fault == "segfault":
+        ctypes.string_at(0)
+    elif trial.fault == "nan":
+        return float("nan")
+    elif trial.fault == "memory":
+        hog = []
+        while True:
+            hog.append(bytearray(b"x" * 2**24))
+    elif trial.fault == "disk":
+        with open(os.path.join(trial.folder, "big"), "wb") as target:
+            target.truncate(2**31)
+    elif trial.fault == "children":
+        subprocess.Popen(["sleep", "3600"], start_new_session=True)
+        time.sleep(0.2)
+        trial.fault = ""
+    elif trial.fault == "exit":
+        sys.stderr.write("these are the last words\n")
+        os._exit(7)
+    elif trial.fault == "garbage":
+        trial._events.write("this is no event\n")
+        trial._events.flush()
+        time.sleep(5)
+    elif trial.fault == "burn":
+        end = time.time() + 1.0
+        while time.time() < end:
+            pass
+        trial.fault = ""
+    elif trial.fault == "allocate":
+        trial.hog = bytearray(b"x" * (200 * 2**20))
+        trial.fault = ""
+    return 1.0
+
+
+def prepare(trial):
+    params = trial.__dict__
+    if trial.fault == "impossible":
+        raise worker_api.Impossible("this batch size cannot be")
+    if trial.fault == "lie_threads":
+        worker_api.blas_report = lambda: {"blas_threads": 7}
+    elif trial.fault == "lie_blas":
+        worker_api.blas_report = lambda: {"blas": "another"}
+    elif trial.fault == "time":
+        clock.now -= 1e6
+    else:
+        worker_api.blas_report = dict
+    done = [0]
+    noise = random.Random(trial.seed)
+
+    def step(count):
+        loss = misbehave(trial) if trial.fault else 1.0
+        done[0] += count
+        clock.now += count * seconds_an_iteration(params)
+        if trial.fault == "time":
+            clock.now += 1000
+        if trial.fault == "slow":
+            time.sleep(0.02)
+            clock.now += 0.02
+        return loss
+
+    def evaluate(split):
+        return min(1.0, max(0.0, accuracy_after(params, done[0]) + noise.gauss(0, 0.0005)))
+
+    return step, evaluate
+
+
+if __name__ == "__main__":
+    clock = worker_api.clock = Clock()
+    worker_api._started = clock()
+    worker_api.serve(prepare, chunk=1000, synthetic="1.0")

@@ -1,0 +1,114 @@
+"""Where trials run: how many at once, on which cores."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+from tuner.runner import Listener, TrialSetup, run_trial
+from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
+
+_RATE_S = 20.0  # a long run that was disturbed has its rate measured anew for about this long
+
+
+class Executor(Protocol):
+    """Runs trials. A trial's failure is a result; only the tuner's own faults raise."""
+
+    slots: int
+    """Trials that may run at once, each on cores of its own."""
+
+    def submit(self, trial: Trial) -> Future[TrialResult]:
+        """Start ``trial`` as soon as a slot is free."""
+
+    def cancel(self) -> None:
+        """End every running trial; their results are ``INTERRUPTED``."""
+
+    def close(self) -> None:
+        """Cancel, and give everything back."""
+
+
+class LocalExecutor:
+    """Runs trials on this machine, one at a time, each owning all the cores of the setup.
+
+    A disturbed measurement is repeated up to ``measure.repeats`` times; of a long run only the
+    rate is. The thrown-away measurements stay with the result.
+
+    Args:
+        setup: What the trials share.
+        listener: Told of the running trial's progress, from the executor's thread.
+    """
+
+    slots = 1
+
+    def __init__(self, setup: TrialSetup, listener: Listener | None = None) -> None:
+        self.setup, self.listener = setup, listener
+        self._cancel = threading.Event()
+        # One thread that lives as long as the executor: a worker dies with the thread
+        # that started it.
+        self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="executor")
+
+    def submit(self, trial: Trial) -> Future[TrialResult]:
+        """Start ``trial`` as soon as the cores are free."""
+        return self._pool.submit(self._run, trial)
+
+    def _run(self, trial: Trial) -> TrialResult:
+        return run_undisturbed(self._run_once, trial, self.setup.measure.repeats)
+
+    def _run_once(self, trial: Trial) -> TrialResult:
+        return run_trial(self.setup, trial, listener=self.listener, cancel=self._cancel)
+
+    def cancel(self) -> None:
+        """End the running trial; its result is ``INTERRUPTED``."""
+        self._cancel.set()
+
+    def close(self) -> None:
+        """Cancel and wait for the worker's end."""
+        self.cancel()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run_undisturbed(
+    run: Callable[[Trial], TrialResult], trial: Trial, repeats: int
+) -> TrialResult:
+    """Run ``trial``, and again while its measurement is disturbed, at most ``repeats`` times.
+
+    The accuracy of the first run stands, since interference only falsifies times.
+    """
+    result = run(trial)
+    for attempt in range(repeats):
+        before = result.measurement
+        if not result.usable or before is None or not before.disturbed:
+            break
+        again = run(_repeat_of(result, attempt))
+        if again.status is TrialStatus.INTERRUPTED:
+            return again
+        if not again.usable or again.measurement is None:
+            break
+        timed = dataclasses.replace(
+            again.measurement,
+            avg_memory_bytes=before.avg_memory_bytes,
+            peak_memory_bytes=before.peak_memory_bytes,
+        )
+        result = dataclasses.replace(
+            result, measurement=timed, discarded=(*result.discarded, before)
+        )
+    return result
+
+
+def _repeat_of(result: TrialResult, attempt: int) -> Trial:
+    """The trial that measures ``result`` anew: all of a short one, the rate of a long one."""
+    trial, measured = result.trial, result.measurement
+    assert measured is not None
+    share = min(trial.share, max(0.02, _RATE_S / max(measured.train_time_s, 1e-9)))
+    return dataclasses.replace(
+        trial,
+        number=trial.number * 100 + attempt + 1,
+        params=result.params,
+        kind=TrialKind.REPEAT,
+        train_time_limit_s=None,
+        share=share,
+        test=False,
+    )

@@ -1,0 +1,93 @@
+"""Caffe 1.0: LeNet and solver of Caffe's own MNIST example, data in memory.
+
+``model=default`` and ``model=lenet`` are the same network here. The net reads the training images
+in their order, as Caffe's own data layer does; a seed decides the weights.
+"""
+
+import os
+import string
+
+import worker_api
+
+os.environ["GLOG_minloglevel"] = "2"  # noqa: SIM112 - glog's own spelling; a line a layer otherwise
+with worker_api.importing("caffe"):
+    import caffe
+    import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EVAL_BATCH = 100  # test batch of lenet_train_test.prototxt
+_arrays = {}
+
+
+def load(trial, split):
+    """Images (n, channels, height, width) in [0, 1) and labels, read once a session."""
+    paths = getattr(trial, split + "_images"), getattr(trial, split + "_labels")
+    if paths not in _arrays:
+        images, labels = [read(path) for path in paths]
+        images = images.reshape(-1, trial.channels, trial.height, trial.width)
+        _arrays[paths] = images * np.float32(1 / 256), labels.astype(np.float32)
+    return _arrays[paths]
+
+
+def read(path):
+    """An idx file as an array."""
+    shape, _, buffer, offset = worker_api.read_idx(path)
+    return np.frombuffer(buffer, np.uint8, offset=offset).reshape(shape)
+
+
+def whole_batches(arrays, batch_size):
+    """Memory data must come in whole batches: the incomplete last one is left out."""
+    count = len(arrays[0]) // batch_size * batch_size
+    if not count:
+        raise worker_api.Impossible(
+            "batch_size %d is more than the %d training images" % (batch_size, len(arrays[0]))
+        )
+    return [np.ascontiguousarray(array[:count]) for array in arrays]
+
+
+def fill(trial, template, target, **values):
+    """Write a prototxt of the framework's folder, values filled in, into the trial's folder."""
+    with open(os.path.join(HERE, template)) as source:
+        text = string.Template(source.read()).substitute(trial.__dict__, **values)
+    path = os.path.join(trial.folder, target)
+    with open(path, "w") as output:
+        output.write(text)
+    return path
+
+
+def prepare(trial):
+    """Build solver and nets; returns step and evaluate for the training loop."""
+    train = whole_batches(load(trial, "train"), trial.batch_size)
+    os.chdir(trial.folder)
+    fill(trial, "lenet.prototxt", "lenet_train.prototxt")
+    solver_path = fill(trial, "solver.prototxt", "solver.prototxt")
+    with open(solver_path, "a") as output:
+        output.write("random_seed: %d\n" % trial.seed)
+    caffe.set_mode_cpu()
+    solver = caffe.get_solver(solver_path)
+    solver.net.set_input_arrays(*train)
+    test_net = caffe.Net(
+        fill(trial, "lenet.prototxt", "lenet_test.prototxt", batch_size=EVAL_BATCH), caffe.TEST
+    )
+    test_net.share_with(solver.net)
+
+    def step(count):
+        solver.step(count)
+        return solver.net.blobs["loss"].data
+
+    def evaluate(split):
+        images, labels = load(trial, split)
+        padding = -len(images) % EVAL_BATCH
+        padded = [np.concatenate([each, each[:1].repeat(padding, 0)]) for each in (images, labels)]
+        test_net.set_input_arrays(*padded)
+        answers = [
+            test_net.forward() and test_net.blobs["ip2"].data.argmax(1)
+            for _ in range(0, len(images), EVAL_BATCH)
+        ]
+        return float(np.mean(np.concatenate(answers)[: len(images)] == labels))
+
+    return step, evaluate
+
+
+# A NaN in front of max-pooling corrupts Caffe's heap: look at the loss after every iteration.
+worker_api.serve(prepare, chunk=1, caffe=caffe.__version__, numpy=np.__version__)

@@ -1,0 +1,182 @@
+"""The host's end of the worker protocol, version 1: what is asked and what may be answered.
+
+A trial folder holds ``trial.json`` (one flat object, in), ``events.jsonl`` (append-only, one flat
+object a line, out), ``log.txt`` (the worker's own output) and, to end the training, ``stop``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.datasets import SPLITS, Dataset
+from tuner.errors import ProtocolError
+from tuner.trial import Checkpoint, Trial
+
+PROTOCOL = 1
+MAX_LINE_BYTES = 64 * 1024
+_CHECKPOINT_HALVINGS = 3
+
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "ready": (),
+    "train_begin": ("setup_time_s",),
+    "progress": ("iteration", "train_time_s"),
+    "checkpoint": ("iteration", "train_time_s", "val_accuracy"),
+    "train_end": ("iteration", "train_time_s"),
+    "result": ("iteration", "val_accuracy", "test_time_s"),
+    "error": ("kind", "message"),
+}
+"""Events a worker may write, each with the entries it must carry."""
+
+
+def checkpoint_grid(iterations: int) -> list[int]:
+    """Iterations at which accuracy is looked at: the last one, its half, quarter and eighth."""
+    marks = {math.ceil(iterations / 2**halving) for halving in range(_CHECKPOINT_HALVINGS + 1)}
+    return sorted(marks)
+
+
+def trained_iterations(trial: Trial) -> int:
+    """Iterations a trial really trains: its share of the iterations, at least one."""
+    return max(1, math.ceil(int(trial.params["iterations"] or 1) * trial.share))
+
+
+def write_request(folder: Path, trial: Trial, dataset: Dataset, model: str) -> None:
+    """Write ``trial.json``; paths in it are the host's, which the sandbox keeps."""
+    iterations = trained_iterations(trial)
+    grid = checkpoint_grid(iterations) if trial.share == 1 else [iterations]
+    request: dict[str, Any] = {
+        **trial.params,
+        "protocol": PROTOCOL,
+        "iterations": iterations,
+        "eval_at": ",".join(map(str, grid)),
+        "model": model,
+        "seed": trial.seed,
+        "test": trial.test,
+        "dataset": dataset.name,
+        "classes": dataset.classes,
+        "channels": dataset.channels,
+        "height": dataset.height,
+        "width": dataset.width,
+    }
+    for split in SPLITS:
+        request[f"{split}_images"] = str(dataset.images(split))
+        request[f"{split}_labels"] = str(dataset.labels(split))
+        request[f"{split}_count"] = dataset.sizes[split]
+    (folder / "trial.json").write_text(json.dumps(request, indent=1), encoding="ascii")
+
+
+def parse_event(line: bytes) -> dict[str, Any]:
+    """One line of ``events.jsonl``. Raises ``ProtocolError`` for what the protocol forbids."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        raise ProtocolError(f"event line is no JSON: {line[:80]!r}") from None
+    name = str(event.get("event")) if isinstance(event, dict) else ""
+    if name not in _REQUIRED:
+        raise ProtocolError(f"unknown event {line[:80]!r}; known are {', '.join(_REQUIRED)}")
+    missing = [key for key in _REQUIRED[name] if key not in event]
+    if missing or any(isinstance(value, dict | list) for value in event.values()):
+        raise ProtocolError(f"event {name!r} lacks {missing} or is not flat: {line[:80]!r}")
+    return dict(event)
+
+
+@dataclass
+class EventLog:
+    """What a worker has answered so far, read from its growing event file.
+
+    Attributes:
+        ready, result, error: Those events, ``None`` until they come.
+        setup_time_s: Seconds of set-up; ``None`` until training begins.
+        ended: Whether training has ended.
+        iteration, train_time_s, loss: Of the latest sign of life.
+        attested: What the worker last said of its BLAS.
+    """
+
+    path: Path
+    ready: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    setup_time_s: float | None = None
+    ended: bool = False
+    iteration: int = 0
+    train_time_s: float = 0.0
+    loss: float | None = None
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    attested: dict[str, Any] = field(default_factory=dict)
+    _offset: int = 0
+
+    def read(self) -> bool:
+        """Take in what was appended since the last call. Returns whether anything was.
+
+        Raises:
+            ProtocolError: For a line that the protocol does not allow.
+        """
+        try:
+            with self.path.open("rb") as source:
+                source.seek(self._offset)
+                text = source.read(MAX_LINE_BYTES * 4)
+        except FileNotFoundError:
+            return False
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(text) - len(whole) >= MAX_LINE_BYTES:
+            raise ProtocolError(f"event line of more than {MAX_LINE_BYTES} bytes")
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            self._take(parse_event(line))
+        return bool(whole)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        name = event["event"]
+        if self.result is not None:
+            raise ProtocolError(f"event {name!r} after the result")
+        try:
+            self._note(name, event)
+        except (TypeError, ValueError) as fault:
+            raise ProtocolError(f"event {name!r} has an entry of a wrong type: {fault}") from None
+
+    def _note(self, name: str, event: dict[str, Any]) -> None:
+        if name == "train_begin":
+            self.setup_time_s = float(event["setup_time_s"])
+        elif name in ("progress", "checkpoint", "train_end"):
+            self.iteration = int(event["iteration"])
+            self.train_time_s = float(event["train_time_s"])
+            self.loss = event.get("loss", self.loss)
+        if name in ("ready", "result", "error"):
+            setattr(self, name, event)
+        if name in ("ready", "train_end"):
+            self.attested |= event
+        if name == "train_end":
+            self.ended = True
+        if name == "checkpoint":
+            accuracy = float(event["val_accuracy"])
+            self.checkpoints.append(
+                Checkpoint(self.iteration, self.train_time_s, event.get("loss"), accuracy)
+            )
+        if name == "result":
+            self._check_accuracy(event)
+
+    def _check_accuracy(self, event: dict[str, Any]) -> None:
+        for key in ("val_accuracy", "test_accuracy"):
+            value = event.get(key)
+            if value is not None and not 0 <= float(value) <= 1:
+                raise ProtocolError(f"{key} is {value!r}, not a fraction from 0 to 1")
+
+
+def request_stop(folder: Path) -> None:
+    """Ask the worker to end its training at the next look, with a valid result."""
+    (folder / "stop").touch()
+
+
+def log_tail(folder: Path, lines: int = 12) -> str:
+    """Last lines of the worker's own output."""
+    try:
+        with (folder / "log.txt").open("rb") as source:
+            source.seek(max(0, source.seek(0, 2) - 8192))
+            text = source.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,146 @@
+"""Which verified configuration a job should run with, under limits; pure but for its templates.
+
+Only verified points are recommended: figures of the search were chosen for being good.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import ConfigError, NothingRecommended
+from tuner.measure import fingerprint
+from tuner.tracking import StudyRecord
+from tuner.trial import Params
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job allows; ``None`` is no limit. Seconds, MiB, fraction 0–1."""
+
+    max_train_time_s: float | None = None
+    max_memory_mb: float | None = None
+    min_accuracy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One verified configuration, as read back from MLflow.
+
+    Attributes:
+        params: What to run with.
+        figures: Its entry in ``front.json``: every figure with its interval.
+        run_ids: MLflow runs that prove the figures.
+        study: MLflow run of the study.
+        fingerprint: Of the machine and libraries it was measured on.
+        age_s: Seconds since it was measured.
+    """
+
+    params: Params
+    figures: Mapping[str, Any]
+    run_ids: tuple[str, ...]
+    study: str
+    fingerprint: str = ""
+    age_s: float = 0.0
+
+    @property
+    def train_time_s(self) -> float:
+        """Seconds of training."""
+        return float(self.figures["train_time_s"]["value"])
+
+    @property
+    def memory_mb(self) -> float:
+        """Peak memory, MiB."""
+        return float(self.figures["peak_memory_bytes"]) / 2**20
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy, fraction 0–1."""
+        return float(self.figures["test_accuracy"]["value"])
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The point to run with, and the other points that keep the limits, best first."""
+
+    choice: Evidence
+    alternatives: tuple[Evidence, ...]
+
+
+OBJECTIVES = ("train_time_s", "accuracy", "memory_mb")
+
+
+def recommend(
+    evidence: Sequence[Evidence], limits: Limits, objective: str = "train_time_s"
+) -> Recommendation:
+    """The best configuration by ``objective`` among those that keep all limits.
+
+    Raises:
+        ConfigError: If there is no such objective.
+        NothingRecommended: If there is no evidence, or nothing keeps the limits; the message
+            says which limit binds and what comes nearest.
+    """
+    if objective not in OBJECTIVES:
+        raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    if not evidence:
+        raise NothingRecommended(
+            "no verified study is on record here; run python -m tuner framework=... dataset=... "
+            "first, or say where it was tracked (tracking_uri=)"
+        )
+    fitting = [each for each in evidence if not _violations(each, limits)]
+    if not fitting:
+        raise NothingRecommended(_why_nothing(evidence, limits))
+    sign = -1 if objective == "accuracy" else 1
+    fitting.sort(key=lambda each: (sign * getattr(each, objective), -each.accuracy))
+    return Recommendation(fitting[0], tuple(fitting[1:]))
+
+
+def _violations(point: Evidence, limits: Limits) -> dict[str, float]:
+    """By how much, as a fraction of the limit, each broken limit is broken."""
+    broken = {}
+    for name, limit, value, sign in (
+        ("max_train_time_s", limits.max_train_time_s, point.train_time_s, 1),
+        ("max_memory_mb", limits.max_memory_mb, point.memory_mb, 1),
+        ("min_accuracy", limits.min_accuracy, point.accuracy, -1),
+    ):
+        if limit is not None and sign * (value - limit) > 0:
+            broken[name] = abs(value - limit) / max(abs(limit), 1e-9)
+    return broken
+
+
+def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> str:
+    nearest = min(evidence, key=lambda each: max(_violations(each, limits).values()))
+    alone = set.intersection(*(set(_violations(each, limits)) for each in evidence))
+    binding = sorted(alone or _violations(nearest, limits))
+    asked = ", ".join(f"{name}={getattr(limits, name):g}" for name in binding)
+    return (
+        f"nothing measured keeps {asked}{'' if alone else ' together with the other limits'}; "
+        f"the nearest takes {nearest.train_time_s:.1f} s and {nearest.memory_mb:.0f} MiB "
+        f"for {100 * nearest.accuracy:.2f} %: {dict(nearest.params)}"
+    )
+
+
+def evidence_of(record: StudyRecord, now: float) -> list[Evidence]:
+    """The verified points of one study; ``now`` in seconds since the epoch."""
+    front = record.front
+    return [
+        Evidence(
+            params=point["params"],
+            figures=point,
+            run_ids=tuple(
+                record.run_ids[name] for name in point["runs"] if name in record.run_ids
+            ),
+            study=record.run_id,
+            fingerprint=fingerprint(front["machine"], front["runtime"]),
+            age_s=now - record.ended,
+        )
+        for point in front.get("verified", [])
+    ]
+
+
+def fill_settings(template: Path, params: Params) -> str:
+    """The framework's own settings file with ``params`` filled in."""
+    return string.Template(template.read_text(encoding="utf-8")).safe_substitute(params)

@@ -1,0 +1,437 @@
+"""One trial: spawn the worker, watch it, stop it, read what it says, and measure around it.
+
+A trial that goes wrong is a result with a status and a reason, never an exception, and nothing
+that it started outlives it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.attestation import attest, loaded_blas
+from tuner.config import FrameworkConfig, MeasureConfig
+from tuner.datasets import Dataset
+from tuner.errors import ConfigError, ProtocolError
+from tuner.measure import (
+    MARKER,
+    ResourceMonitor,
+    Usage,
+    kill_marked,
+    mapped_files,
+    process_tree,
+    strangers,
+)
+from tuner.protocol import EventLog, log_tail, request_stop, trained_iterations, write_request
+from tuner.runtimes import Runtime
+from tuner.trial import Measurement, Params, Trial, TrialResult, TrialStatus
+
+Listener = Callable[[Trial, int, float], None]
+"""Called with the trial, its iterations and its training seconds so far."""
+
+Failure = tuple[TrialStatus, str]
+
+WORKER_API = Path(__file__).parent / "worker_api"
+_HOPELESS = 20.0  # a trial that would need this many times its limit is stopped at a quarter of it
+_EXIT_GRACE_S = 10.0
+_POLL_S = (0.002, 0.05)
+_MAX_FILE_BYTES = 2**30
+_LEAST_FREE_DISK_BYTES = 64 * 2**20
+_ERROR_KINDS = {
+    "diverged": TrialStatus.DIVERGED,
+    "out_of_memory": TrialStatus.OUT_OF_MEMORY,
+    "disk_full": TrialStatus.DISK_FULL,
+    "impossible": TrialStatus.IMPOSSIBLE,
+}
+_EXIT_CODES = {
+    2: (TrialStatus.IMPOSSIBLE, "the framework refuses these params"),
+    3: (TrialStatus.UNAVAILABLE, "the framework cannot be imported"),
+}
+_SIGNALS = {
+    signal.SIGXFSZ: (TrialStatus.DISK_FULL, "a file grew beyond 1 GiB"),
+    signal.SIGKILL: (TrialStatus.OUT_OF_MEMORY, "killed by the kernel"),
+}
+_LAST_WORDS = (
+    (TrialStatus.OUT_OF_MEMORY, r"bad_alloc|Cannot allocate memory|MemoryError|[Oo]ut of memory"),
+    (TrialStatus.DISK_FULL, r"No space left on device|File too large"),
+)
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """What is the same for every trial of a study.
+
+    Attributes:
+        framework, runtime, dataset, model: What is trained, in what, on what.
+        worker: The framework's worker script.
+        folder: Every trial gets a folder of its own below this one.
+        marker: Identifies the study's processes; trials append their name.
+        cores: CPUs a trial owns.
+        memory_limit_bytes: Memory at which a trial is ended.
+        measure: When a measurement counts as disturbed.
+    """
+
+    framework: FrameworkConfig
+    runtime: Runtime
+    dataset: Dataset
+    model: str
+    worker: Path
+    folder: Path
+    marker: str
+    cores: tuple[int, ...]
+    memory_limit_bytes: int
+    measure: MeasureConfig
+
+
+def run_trial(
+    setup: TrialSetup,
+    trial: Trial,
+    *,
+    listener: Listener | None = None,
+    cancel: threading.Event | None = None,
+) -> TrialResult:
+    """Run one cold trial: a worker of its own that ends with it."""
+    session = WorkerSession(setup, trial.params, writable=setup.folder / trial.name)
+    try:
+        result = session.run(trial, listener=listener, cancel=cancel)
+    finally:
+        left = session.close()
+    if left and result.usable:
+        reason = f"the worker left running: {left}"
+        result = dataclasses.replace(result, status=TrialStatus.LEFT_PROCESSES, reason=reason)
+    return result
+
+
+class WorkerSession:
+    """A worker that trains many trials in turn without a second import of the framework.
+
+    All its trials share one runtime environment: BLAS, threads and kernel of ``params``. A trial
+    that ends the worker costs only itself; the next one gets a new worker. The worker's own
+    output goes to ``log.txt`` in the folder of the first trial it trained.
+
+    Args:
+        setup: What the trials share.
+        params: Params that decide the environment.
+        writable: The one folder the worker may write to, trial folders included.
+    """
+
+    def __init__(self, setup: TrialSetup, params: Params, writable: Path | None = None) -> None:
+        self.setup = setup
+        self.environment = setup.runtime.environment(params)
+        self.writable = writable or setup.folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_folder = self.writable
+        self._marker = ""
+
+    def __enter__(self) -> WorkerSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        trial: Trial,
+        *,
+        listener: Listener | None = None,
+        cancel: threading.Event | None = None,
+    ) -> TrialResult:
+        """Train ``trial`` in a folder made anew.
+
+        Raises:
+            ConfigError: If the trial needs another environment than this session's.
+        """
+        if self.setup.runtime.environment(trial.params) != self.environment:
+            raise ConfigError(f"{trial.name} needs another runtime environment than its session")
+        folder = self.setup.folder / trial.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        write_request(folder, trial, self.setup.dataset, self.setup.model)
+        process = self._ensure_worker(trial, folder)
+        watch = _Watch(self.setup, trial, folder, process, listener, cancel)
+        failure: Failure | None = TrialStatus.INTERRUPTED, "the tuner was stopped"
+        try:
+            failure = watch.follow()
+        finally:
+            usage = watch.monitor.finish()
+            if failure or watch.log.result is None:
+                self._end(at_once=watch.log.error is None)
+        return _conclude(watch, failure, usage, log_tail(self._log_folder))
+
+    def close(self) -> str:
+        """End the worker. Returns what it left running, which is gone by then."""
+        return self._end(at_once=False)
+
+    def _ensure_worker(self, trial: Trial, folder: Path) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._log_folder = folder
+            self._marker = f"{self.setup.marker}/{trial.name}/"
+            setup = self.setup
+            readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
+            command = setup.runtime.command(
+                setup.worker, readable=readable, writable=[self.writable]
+            )
+            with (folder / "log.txt").open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*_custody(setup.cores), *command],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=self.writable,
+                    env=self._whole_environment(),
+                    start_new_session=True,
+                )
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # a worker already dead is noticed by the watch
+            self._process.stdin.write(f"{folder}\n".encode())
+            self._process.stdin.flush()
+        return self._process
+
+    def _whole_environment(self) -> dict[str, str]:
+        """Built from nothing, so that no variable of this process reaches the worker."""
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.writable),
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": str(WORKER_API),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            MARKER: self._marker,
+            **self.environment,
+        }
+
+    def _end(self, *, at_once: bool) -> str:
+        process, self._process = self._process, None
+        if process is None:
+            return ""
+        left = ""
+        if not at_once:
+            left = _wait_for_exit(process)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdin:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        survivors = kill_marked(self._marker)
+        return left or (f"{survivors} detached processes" if survivors else "")
+
+
+def _custody(cores: tuple[int, ...]) -> list[str]:
+    """The prefix that binds a worker to its cores and to the life of this process.
+
+    Each of these util-linux commands becomes the next, so that no process is added: the worker
+    dies with the tuner, keeps to its cores, is the kernel's first choice when memory runs out,
+    and can neither fill the disk with one file nor dump core.
+    """
+    return [
+        *("setpriv", "--pdeathsig", "KILL"),
+        *("taskset", "--cpu-list", ",".join(map(str, cores))),
+        *("choom", "--adjust", "1000", "--"),
+        *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0", "--"),
+    ]
+
+
+def _wait_for_exit(process: subprocess.Popen[bytes]) -> str:
+    """Let the worker end by closing its input. Returns what it was last seen to leave behind.
+
+    A sandbox ends everything in it together with the worker, so what was left is seen before.
+    """
+    seen = strangers(process.pid)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    deadline = time.monotonic() + _EXIT_GRACE_S
+    last = seen
+    while process.poll() is None and time.monotonic() < deadline:
+        last = strangers(process.pid) or last
+        time.sleep(_POLL_S[0])
+    left = sorted(name for pid, name in seen.items() if pid in last)
+    return ", ".join(left)
+
+
+@dataclass
+class _Watch:
+    """One trial while it runs: reads its events, keeps its limits."""
+
+    setup: TrialSetup
+    trial: Trial
+    folder: Path
+    process: subprocess.Popen[bytes]
+    listener: Listener | None
+    cancel: threading.Event | None
+    mapped: set[str] = field(default_factory=set)
+    stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.log = EventLog(self.folder / "events.jsonl")
+        interval = self.setup.measure.sample_interval_s
+        self.monitor = ResourceMonitor(self.process.pid, self.setup.cores, interval)
+        self.monitor.start()
+        self._began_s = self._heard_s = time.monotonic()
+        self._training = False
+
+    def follow(self) -> Failure | None:
+        """Until the worker has answered or must be given up. Returns why it was, if it was."""
+        pause = _POLL_S[0]
+        while True:
+            dead = self.process.poll() is not None
+            try:
+                heard = self.log.read()
+            except ProtocolError as error:
+                return TrialStatus.INVALID, str(error)
+            if heard:
+                self._hear()
+            if dead or self.log.result or self.log.error:
+                return None
+            failure = self._broken_limit()
+            if failure:
+                return failure
+            self._steer()
+            time.sleep(pause)
+            pause = min(pause * 1.3, _POLL_S[1])
+
+    def _hear(self) -> None:
+        self._heard_s = time.monotonic()
+        if self.log.setup_time_s is not None and not self._training:
+            self._training = True
+            self.monitor.begin_training()
+        if self.log.ended and not self.mapped:
+            self.monitor.end_training()
+            self.mapped = mapped_files(process_tree(self.process.pid)) | {""}
+        if self.listener:
+            self.listener(self.trial, self.log.iteration, self.log.train_time_s)
+
+    def _broken_limit(self) -> Failure | None:
+        now = time.monotonic()
+        limit = self.setup.memory_limit_bytes
+        if self.cancel and self.cancel.is_set():
+            return TrialStatus.INTERRUPTED, "the tuner was stopped"
+        if now - self._began_s > self.trial.time_limit_s:
+            return TrialStatus.TIMEOUT, f"not done after {self.trial.time_limit_s:.0f} s"
+        if now - self._heard_s > self.setup.framework.stall_limit_s:
+            stalled = self.setup.framework.stall_limit_s
+            return TrialStatus.STALLED, f"no sign of life for {stalled:.0f} s"
+        if self.monitor.memory_bytes > limit:
+            return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
+        if shutil.disk_usage(self.folder).free < _LEAST_FREE_DISK_BYTES:
+            return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder}"
+        return None
+
+    def _steer(self) -> None:
+        """Ask a trial to stop that reached its limit, or plainly never gets near its end."""
+        limit, log = self.trial.train_time_limit_s, self.log
+        if limit is None or self.stopping or not log.iteration:
+            return
+        projected = log.train_time_s / log.iteration * trained_iterations(self.trial)
+        hopeless = projected > _HOPELESS * limit and log.train_time_s > limit / 4
+        if log.train_time_s > limit or hopeless:
+            request_stop(self.folder)
+            self.stopping = True
+
+
+def _conclude(watch: _Watch, failure: Failure | None, usage: Usage, tail: str) -> TrialResult:
+    """What the trial came to, from what was said and what was seen."""
+    log, trial = watch.log, watch.trial
+    measurement = _measurement(watch, usage) if log.ended else None
+    status, reason = failure or _status(watch, measurement)
+    return TrialResult(
+        trial=trial,
+        status=status,
+        reason=reason,
+        iterations=log.iteration,
+        val_accuracy=log.result["val_accuracy"] if log.result else None,
+        test_accuracy=log.result.get("test_accuracy") if log.result else None,
+        checkpoints=tuple(log.checkpoints),
+        measurement=measurement,
+        versions={key: str(value) for key, value in (log.ready or {}).items() if key != "event"},
+        log_tail="" if status.usable else tail,
+    )
+
+
+def _status(watch: _Watch, measurement: Measurement | None) -> Failure:
+    log = watch.log
+    if log.error:
+        kind = str(log.error["kind"])
+        return _ERROR_KINDS.get(kind, TrialStatus.CRASHED), str(log.error["message"])
+    if log.result is None:
+        return _death(watch)
+    if measurement is None or not (log.ready and log.setup_time_s is not None):
+        return TrialStatus.INVALID, "a result came without ready, train_begin and train_end"
+    if log.train_time_s > measurement.wall_time_s:
+        return TrialStatus.INVALID, (
+            f"{log.train_time_s:.2f} s of training are reported "
+            f"but the trial took {measurement.wall_time_s:.2f} s"
+        )
+    blas, params = watch.setup.framework.blas, watch.trial.params
+    doubt = attest(params, blas, measurement.blas_loaded, measurement.threads_seen, log.attested)
+    if doubt:
+        return TrialStatus.INVALID, doubt
+    if log.iteration < trained_iterations(watch.trial):
+        return TrialStatus.STOPPED, f"stopped after {log.iteration} iterations at its time limit"
+    return TrialStatus.COMPLETE, ""
+
+
+def _death(watch: _Watch) -> Failure:
+    """The status of a worker that died without a word, from its exit code and last words."""
+    code = watch.process.wait()
+    if code in _EXIT_CODES:
+        return _EXIT_CODES[code]
+    number = -code if code < 0 else code - 128  # the sandbox hands signals on as 128 + n
+    if number in _SIGNALS:
+        return _SIGNALS[signal.Signals(number)]
+    words = log_tail(watch.folder)
+    for status, pattern in _LAST_WORDS:
+        if re.search(pattern, words):
+            return status, words.splitlines()[-1]
+    name = signal.strsignal(number) if 0 < number < signal.NSIG else None
+    death = f"the worker died: {name} (signal {number})" if name else f"worker exit code {code}"
+    last = watch.log.loss
+    blind = math.log(watch.setup.dataset.classes)
+    if name and watch.log.iteration and (last is None or last > 2 * blind):
+        return TrialStatus.DIVERGED, f"{death} after its loss had grown to {last}"
+    return TrialStatus.CRASHED, death
+
+
+def _measurement(watch: _Watch, usage: Usage) -> Measurement:
+    """Figures of the whole trial; a share of the training is projected to all of it."""
+    log, measure = watch.log, watch.setup.measure
+    factor = 1.0
+    if watch.trial.share < 1:
+        factor = int(watch.trial.params["iterations"] or 1) / max(log.iteration, 1)
+    disturbed = []
+    if usage.foreign_pct > measure.max_foreign_pct:
+        disturbed.append(f"others used {usage.foreign_pct:.0f} % of its cores")
+    if usage.steal_pct > measure.max_steal_pct:
+        disturbed.append(f"the hypervisor stole {usage.steal_pct:.0f} %")
+    return Measurement(
+        setup_time_s=log.setup_time_s or 0.0,
+        train_time_s=log.train_time_s * factor,
+        test_time_s=float(log.result["test_time_s"]) if log.result else 0.0,
+        wall_time_s=usage.wall_s,
+        cpu_user_s=usage.user_s + usage.train_user_s * (factor - 1),
+        cpu_system_s=usage.system_s + usage.train_system_s * (factor - 1),
+        cpu_iowait_s=usage.iowait_s,
+        cpu_user_pct=usage.user_pct,
+        cpu_system_pct=usage.system_pct,
+        cpu_iowait_pct=usage.iowait_pct,
+        avg_memory_bytes=usage.avg_memory_bytes,
+        peak_memory_bytes=usage.peak_memory_bytes,
+        foreign_cpu_pct=usage.foreign_pct,
+        steal_pct=usage.steal_pct,
+        psi_cpu_pct=usage.psi_pct,
+        involuntary_switches=usage.involuntary_switches,
+        threads_seen=usage.threads,
+        blas_loaded=loaded_blas(watch.setup.framework.blas, watch.mapped),
+        disturbed=" and ".join(disturbed),
+    )

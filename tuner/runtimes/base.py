@@ -1,0 +1,293 @@
+"""What all kinds of runtime share: where they live, how they are installed, how a worker starts.
+
+An installation is built in a folder beside its final place, verified there, and renamed: a
+folder with the final name is always whole.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+
+from tuner.config import FrameworkConfig
+from tuner.errors import RuntimeUnavailable
+from tuner.progress import ProgressCallback, no_progress
+from tuner.runtimes.environment import blas_environment, library_path
+from tuner.runtimes.logged import last_words
+from tuner.runtimes.sandbox import sandbox_fault, sandbox_prefix
+from tuner.trial import Params
+
+_STAMP = "installed.json"
+_VERIFY_TIMEOUT_S = 120.0
+_EXECUTE_OPTION = {"lua": "-e", "luajit": "-e", "th": "-e"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something this machine lacks, and the command or setting that helps."""
+
+    fact: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.fact}; {self.remedy}"
+
+
+class Runtime(abc.ABC):
+    """The interpreter and libraries that one framework runs in.
+
+    Attributes:
+        framework: Whose runtime it is.
+        folder: Where it is installed; named by what defines it, so a changed definition is
+            another runtime.
+        downloads: What was fetched for it, kept so that a second attempt need not fetch it again.
+        log: Output of the commands that installed it.
+    """
+
+    fetches = True
+    """Whether installing brings anything new onto the machine."""
+
+    def __init__(self, framework: FrameworkConfig, home: Path) -> None:
+        self.framework = framework
+        self.folder = home / "runtimes" / f"{framework.name}-{_fingerprint(framework)}"
+        self.downloads = home / "downloads" / framework.name
+        self.log = self.folder.with_name(f"{self.folder.name}.log")
+
+    @property
+    @abc.abstractmethod
+    def interpreter(self) -> str:
+        """The interpreter as the worker sees it. Raises ``RuntimeUnavailable`` if not found."""
+
+    @property
+    def root(self) -> Path | None:
+        """The file system the worker sees; ``None`` for the machine's own."""
+        return None
+
+    @property
+    def sandboxed(self) -> bool:
+        """Whether workers run in a sandbox here."""
+        return not sandbox_fault()
+
+    @abc.abstractmethod
+    def packages(self) -> dict[str, str]:
+        """Version really installed of each package, by name."""
+
+    @abc.abstractmethod
+    def _build(self, progress: ProgressCallback) -> None:
+        """Fill ``folder``, which exists and is empty."""
+
+    def _needs(self) -> list[Problem]:
+        """What this kind lacks to be installed, disk space apart."""
+        return []
+
+    def _exposed(self) -> list[Path]:
+        """Files and folders of the runtime that the worker reads outside ``root``."""
+        return []
+
+    def installed(self) -> bool:
+        """Whether it is here, whole and verified. Costs one look at a file."""
+        return (self.folder / _STAMP).is_file()
+
+    def missing(self) -> list[Problem]:
+        """What keeps it from being installed on this machine; empty if it is installed."""
+        return [] if self.installed() else [*self._needs(), *self._disk_space()]
+
+    def environment(self, params: Params) -> dict[str, str]:
+        """The variables that ``params`` decide, and no others.
+
+        Raises:
+            ConfigError: If the framework has no such BLAS, kernel or number of threads.
+        """
+        return blas_environment(self.framework, self.folder, params)
+
+    def command(
+        self, script: Path, *, readable: Sequence[Path], writable: Sequence[Path]
+    ) -> list[str]:
+        """The argument list that runs ``script``, sandbox included.
+
+        Every path keeps the name it has on this machine.
+
+        Args:
+            script: The worker.
+            readable: Files and folders it may read.
+            writable: Folders it may write to; it starts in the first.
+
+        Raises:
+            RuntimeUnavailable: If the interpreter is gone or a sandbox that is needed cannot be had.
+        """
+        return [*self._prefix([*readable, script], writable), self.interpreter, str(script)]
+
+    def verify(self) -> str:
+        """Run the framework's check in the sandbox and return the line it prints.
+
+        Raises:
+            RuntimeUnavailable: If it fails: what it said, and what to do.
+        """
+        name = self.framework.name
+        option = _EXECUTE_OPTION.get(Path(self.interpreter).name, "-c")
+        statement = self.framework.runtime.check or "print('ok')"
+        # a worker never starts without a BLAS either: the loader may find none by itself
+        params = {"blas": next(iter(self.framework.blas), None)}
+        try:
+            done = subprocess.run(
+                [*self._prefix([], []), self.interpreter, option, statement],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                cwd="/",
+                env={**_PLAIN_ENVIRONMENT, **self.environment(params)},
+                timeout=_VERIFY_TIMEOUT_S,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise RuntimeUnavailable(f"{name}: {error}; {self._repair}") from error
+        if done.returncode != 0:
+            said = last_words(done.stderr or done.stdout)
+            raise RuntimeUnavailable(f"{name} does not run: {said}; {self._repair}")
+        return (done.stdout.strip().splitlines() or [""])[-1]
+
+    def install(self, progress: ProgressCallback = no_progress) -> None:
+        """Make it available; nothing to do where it is.
+
+        Of two processes at once the second waits and finds it installed.
+
+        Raises:
+            RuntimeUnavailable: If that is impossible; nothing half-made is left behind.
+        """
+        if self.installed():
+            return
+        for problem in self.missing():
+            raise RuntimeUnavailable(f"{self.framework.name} cannot be installed: {problem}")
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked(progress):
+                if not self.installed():
+                    self._install(progress)
+        except OSError as error:
+            raise RuntimeUnavailable(
+                f"{self.framework.name} cannot be installed in {self.folder}: {error}; "
+                "set TUNER_HOME to a folder that can be written to"
+            ) from error
+
+    def remove(self) -> None:
+        """Delete it with what was fetched for it; nothing to do where it is not."""
+        if not self.folder.parent.is_dir():
+            return
+        with self._locked(no_progress):
+            self._clear_leftovers()
+            delete_tree(self.folder)
+            delete_tree(self.downloads)
+            self.log.unlink(missing_ok=True)
+
+    @property
+    def _repair(self) -> str:
+        name = self.framework.name
+        return f"python -m tuner runtimes remove {name}, then install {name}, renews it"
+
+    def _prefix(self, readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
+        if not self.sandboxed:
+            return []
+        libraries = {
+            Path(entry)
+            for blas in self.framework.blas.values()
+            for entry in library_path(blas, self.folder)
+        }
+        # inside an unpacked suite the library folders are its own, not those of this machine
+        own = [path for path in libraries if self.root is None or self.folder in path.parents]
+        seen = [path for path in (*self._exposed(), *own) if path.exists()]
+        return sandbox_prefix(self.root, [*seen, *readable], writable)
+
+    def _locked(self, progress: ProgressCallback) -> filelock.BaseFileLock:
+        lock = filelock.FileLock(self.folder.with_name(f"{self.folder.name}.lock"))
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            progress(f"waiting for the process that installs {self.framework.name}", None)
+            lock.acquire()
+        return lock
+
+    def _install(self, progress: ProgressCallback) -> None:
+        self._clear_leftovers()
+        delete_tree(self.folder)
+        self.log.unlink(missing_ok=True)
+        draft = copy.copy(self)
+        draft.folder = self.folder.with_name(f"{self.folder.name}.partial-{os.getpid()}")
+        draft.folder.mkdir()
+        try:
+            draft._build(progress)
+            progress(f"verifying {self.framework.name}", 0.97)
+            stamp = {"verified": draft.verify(), "interpreter": draft.interpreter}
+            (draft.folder / _STAMP).write_text(json.dumps(stamp))
+            draft.folder.rename(self.folder)
+        except BaseException:
+            draft._discard()
+            raise
+        progress(f"installed {self.framework.name}", 1.0)
+
+    def _discard(self) -> None:
+        """Delete an installation that was not finished."""
+        delete_tree(self.folder)
+
+    def _clear_leftovers(self) -> None:
+        """Delete what killed processes left. Whoever holds the lock owns all of its own name."""
+        for folder in self.folder.parent.glob(f"{self.framework.name}-*.partial-*"):
+            name, _, pid = folder.name.partition(".partial-")
+            if name == self.folder.name or not Path("/proc", pid).exists():
+                leftover = copy.copy(self)
+                leftover.folder = folder
+                leftover._discard()
+
+    def _disk_space(self) -> list[Problem]:
+        needed = self.framework.runtime.size_mb
+        existing = next(path for path in self.folder.parents if path.is_dir())
+        free = shutil.disk_usage(existing).free // 10**6
+        if free >= needed:
+            return []
+        fact = f"needs {needed} MB of disk, {existing} has {free} MB"
+        return [Problem(fact, "free some, or set TUNER_HOME to a folder with more")]
+
+
+_PLAIN_ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",  # noqa: S108 - the sandbox's own
+    "LANG": "C.UTF-8",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+def _fingerprint(framework: FrameworkConfig) -> str:
+    """Short hash of everything that decides what an installation contains."""
+    runtime = framework.runtime
+    defined = [platform.machine(), runtime.kind, runtime.suite, runtime.interpreter]
+    content = [sorted(runtime.packages), sorted(runtime.wheels), sorted(runtime.links.items())]
+    return hashlib.sha256(json.dumps([defined, content]).encode()).hexdigest()[:8]
+
+
+def delete_tree(folder: Path) -> None:
+    """Delete a folder; never across a mount point that a killed installation may have left."""
+    if folder.is_dir():
+        subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False)
+
+
+def interpreter_folders(interpreter: str) -> list[Path]:
+    """Installation folders of an interpreter and of those its symbolic links lead to.
+
+    Only what the sandbox's empty ``/tmp`` would hide has to be mounted; the rest is there.
+    """
+    chain, path = [Path(interpreter)], Path(interpreter)
+    while path.is_symlink():
+        path = path.parent / path.readlink()
+        chain.append(path)
+    prefixes = [each.parent.parent if each.parent.name == "bin" else each for each in chain]
+    return [each for each in prefixes if len(each.parts) > 2]

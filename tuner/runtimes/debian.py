@@ -1,0 +1,209 @@
+"""Runtimes made of a Debian suite's packages, unpacked into a folder without root.
+
+``mmdebstrap --variant=extract`` runs no maintainer script, so that nothing of this machine can
+be touched; the folder then is the root of the worker's sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote
+
+from tuner.errors import RuntimeUnavailable
+from tuner.progress import ProgressCallback
+from tuner.runtimes.base import Problem, Runtime
+from tuner.runtimes.logged import run_logged
+from tuner.runtimes.sandbox import apt_install, sandbox_fault
+from tuner.runtimes.wheels import fetch_wheels, unpack_libraries
+
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_ARCHIVES = Path("var/cache/apt/archives")
+_LISTING = "packages.txt"
+# the packages that went in, as only this hook is told; $1 is the new root
+_LIST_HOOK = f'printf "%s\\n" $MMDEBSTRAP_ESSENTIAL > "$1/{_LISTING}"'
+_DEBS_SHARE = 0.12  # size of the .deb files as a fraction of the disk space needed (Caffe)
+
+
+class DebianRuntime(Runtime):
+    """Packages of a Debian suite, with shared libraries of pip wheels beside them."""
+
+    @property
+    def interpreter(self) -> str:
+        """The interpreter's path inside the suite."""
+        return self.framework.runtime.interpreter
+
+    @property
+    def root(self) -> Path:
+        """The unpacked suite."""
+        return self.folder / "root"
+
+    @property
+    def sandboxed(self) -> bool:
+        """Always true. Raises ``RuntimeUnavailable`` where that is impossible."""
+        fault = sandbox_fault()
+        if fault:
+            raise RuntimeUnavailable(f"{self.framework.name} needs a sandbox to run in: {fault}")
+        return True
+
+    def packages(self) -> dict[str, str]:
+        """Versions of the Debian packages and the wheels; empty before installation."""
+        versions: dict[str, str] = {}
+        with suppress(FileNotFoundError):
+            for line in (self.root / _LISTING).read_text().split():
+                name, version, _ = unquote(Path(line).name).split("_", 2)
+                versions[name] = version
+        pins = (pin.partition("==") for pin in self.framework.runtime.wheels)
+        return versions | ({name: version for name, _, version in pins} if versions else {})
+
+    def missing(self) -> list[Problem]:
+        """What keeps it from being installed, or from running once it is."""
+        fault = sandbox_fault()
+        fact, _, remedy = fault.partition("; ")
+        return [*([Problem(fact, remedy)] if fault else []), *super().missing()]
+
+    def _needs(self) -> list[Problem]:
+        if shutil.which("mmdebstrap"):
+            return []
+        remedy = apt_install("mmdebstrap", "bubblewrap")
+        return [Problem("mmdebstrap is not on PATH", remedy)]
+
+    def _exposed(self) -> list[Path]:
+        return [self.folder / "wheels"]
+
+    def _build(self, progress: ProgressCallback) -> None:
+        wheels = self.framework.runtime.wheels
+        if wheels:
+            progress(f"fetching {', '.join(wheels)}", 0.01)
+            fetched = fetch_wheels(wheels, self.downloads / "wheels", self.log)
+            unpack_libraries(fetched, self.folder / "wheels")
+            for name, target in self.framework.runtime.links.items():
+                (self.folder / "wheels" / name).symlink_to(target)
+        self._unpack_suite(progress)
+
+    def _unpack_suite(self, progress: ProgressCallback) -> None:
+        archives = self.root / _ARCHIVES
+        archives.mkdir(parents=True)
+        kept = self.downloads / "debs"
+        kept.mkdir(parents=True, exist_ok=True)
+        for deb in kept.glob("*.deb"):
+            os.link(deb, archives / deb.name)
+        suite = self.framework.runtime.suite
+        remedy = "set framework.runtime.mirror= to a mirror that has this suite, such as an archive of old releases"
+        run_logged(
+            self._mmdebstrap(),
+            self.log,
+            self._watch(progress),
+            f"if {suite} was not found, {remedy}",
+        )
+        self._keep_downloads()
+        shutil.rmtree(archives)
+
+    def _mmdebstrap(self) -> list[str]:
+        runtime = self.framework.runtime
+        # chrootless leaves files that an ordinary user can delete again, unlike unshare
+        mode = "root" if os.geteuid() == 0 else "chrootless"
+        return [
+            *("mmdebstrap", "--variant=extract", f"--mode={mode}"),
+            *("--skip=check/empty", "--skip=essential/unlink", "--skip=cleanup/apt/cache"),
+            f"--include={','.join(runtime.packages)}",
+            f"--extract-hook={_LIST_HOOK}",
+            *(f"--aptopt={line}" for line in _apt_network_settings()),
+            *(runtime.suite, str(self.root)),
+            *_source_line(runtime.mirror or own_mirror(), runtime.suite),
+        ]
+
+    def _watch(self, progress: ProgressCallback) -> Callable[[], None]:
+        """Tells from what has appeared how far it is: first .deb files, then documentation."""
+        archives, documents = self.root / _ARCHIVES, self.root / "usr/share/doc"
+        expected = self.framework.runtime.size_mb * 10**6 * _DEBS_SHARE or 1.0
+        name = self.framework.title
+
+        def tick() -> None:
+            debs = list(archives.rglob("*.deb"))
+            if documents.is_dir():
+                unpacked = min(1.0, len(list(documents.iterdir())) / (len(debs) or 1))
+                progress(f"unpacking {name}", 0.5 + 0.45 * unpacked)
+            else:
+                fetched = min(1.0, sum(map(_size, debs)) / expected)
+                progress(f"fetching {name}", 0.1 + 0.4 * fetched)
+
+        return tick
+
+    def _keep_downloads(self) -> None:
+        """Move the .deb files to where the next attempt finds them; apt names only whole ones so."""
+        kept = self.downloads / "debs"
+        kept.mkdir(parents=True, exist_ok=True)
+        for deb in (self.root / _ARCHIVES).glob("*.deb"):
+            deb.replace(kept / deb.name)
+
+    def _discard(self) -> None:
+        with suppress(OSError):
+            self._keep_downloads()
+        super()._discard()
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
+
+
+def _source_line(mirror: str, suite: str) -> list[str]:
+    """The source as apt writes it; nothing where mmdebstrap's own default is as good."""
+    if not mirror or mirror.startswith("deb "):
+        return [mirror] if mirror else []
+    signed = f"[signed-by={_KEYRING}] " if _KEYRING.is_file() else ""
+    return [f"deb {signed}{mirror} {suite} main"]
+
+
+def _apt_network_settings() -> Iterator[str]:
+    """Proxies and certificates of this machine's apt, which mmdebstrap would not look at."""
+    try:
+        done = subprocess.run(
+            ["apt-config", "dump"], capture_output=True, text=True, timeout=10, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    for line in done.stdout.splitlines():
+        if re.match(r'Acquire::https?::\S+ ".+";', line):
+            yield line
+
+
+def own_mirror(etc: Path = Path("/etc")) -> str:
+    """The mirror of Debian's main section that this machine's apt uses; empty if there is none.
+
+    Args:
+        etc: Folder of ``os-release`` and ``apt/``.
+    """
+    with suppress(OSError):
+        release = (etc / "os-release").read_text()
+        named = re.search(r"^VERSION_CODENAME=(\S+)", release, re.MULTILINE)
+        suites = {"stable", "oldstable", "testing", "sid", "unstable"}
+        suites |= {named[1].strip('"')} if named else set()
+        if re.search(r'^ID="?debian"?$', release, re.MULTILINE):
+            for site, offered, components in _apt_sources(etc / "apt"):
+                if suites & set(offered) and "main" in components:
+                    return site
+    return ""
+
+
+def _apt_sources(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Address, suites and components of each package source, of both ways to write them."""
+    for path in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*.list"))]:
+        text = path.read_text() if path.is_file() else ""
+        for line in re.findall(r"^deb\s+(?:\[.*?\]\s*)?(\S.*)$", text, re.MULTILINE):
+            site, suite, *components = line.partition("#")[0].split()
+            yield site, [suite], components
+    for path in sorted((folder / "sources.list.d").glob("*.sources")):
+        for stanza in re.split(r"\n\s*\n", path.read_text()):
+            fields = dict(re.findall(r"^([A-Za-z-]+):[ \t]*(.*)$", stanza, re.MULTILINE))
+            fields = {name.lower(): value.split() for name, value in fields.items()}
+            if "deb" in fields.get("types", []) and fields.get("enabled") != ["no"]:
+                for site in fields.get("uris", [])[:1]:
+                    yield site, fields.get("suites", []), fields.get("components", [])

@@ -1,0 +1,103 @@
+"""Run the commands that install a runtime: output to a log, nothing left running behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tuner.errors import RuntimeUnavailable
+
+_POLL_S = 0.2
+_END_GRACE_S = 5.0
+_SHOWN_CHARACTERS = 200
+
+
+def run_logged(
+    command: Sequence[str],
+    log: Path,
+    tick: Callable[[], None] = lambda: None,
+    remedy: str = "",
+) -> None:
+    """Run ``command`` to its end with its output appended to ``log``.
+
+    Args:
+        command: Argument list, found on PATH.
+        log: File that stays when the command fails.
+        tick: Called several times a second meanwhile.
+        remedy: What to do when it fails, for the error's line.
+
+    Raises:
+        RuntimeUnavailable: If it cannot be started or fails: its last words, and where the rest is.
+    """
+    with log.open("ab") as output:
+        start = output.tell()
+        try:
+            process = subprocess.Popen(
+                [*_bound_to_us(), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                env=_environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RuntimeUnavailable(f"{command[0]} cannot be started: {error}") from error
+    try:
+        while not _ended(process):
+            tick()
+    except BaseException:
+        _end_group(process)
+        raise
+    if process.returncode != 0:
+        raise RuntimeUnavailable(_describe(command, process.returncode, log, start, remedy))
+
+
+def _bound_to_us() -> list[str]:
+    """A prefix that ends the command with this process, even when that one is killed."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
+
+
+def _environment() -> dict[str, str]:
+    """This process's own (proxies, certificates), without what steers its Python."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return kept | {"LC_ALL": "C.UTF-8", "PIP_NO_INPUT": "1"}
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_POLL_S)
+    return process.returncode is not None
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_GRACE_S)
+    process.wait()
+
+
+def _describe(command: Sequence[str], code: int, log: Path, start: int, remedy: str) -> str:
+    with log.open("rb") as output:
+        output.seek(start)
+        said = last_words(output.read().decode(errors="replace"))
+    name = " ".join([Path(command[0]).name, *command[1:3]])
+    return f"{name} … failed ({code}): {said}; {remedy}{'; ' if remedy else ''}full log: {log}"
+
+
+def last_words(output: str) -> str:
+    """The line of a command's output that says best why it failed, shortened."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    faults = [line for line in lines if line.lower().startswith(("e:", "err", "fatal"))]
+    words = (faults or lines or ["no output"])[-1] if not faults else faults[0]
+    if len(words) <= _SHOWN_CHARACTERS:
+        return words
+    return f"{words[: _SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,126 @@
+"""Runtimes made of an interpreter version and pinned pip requirements."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tuner.errors import RuntimeUnavailable
+from tuner.progress import ProgressCallback
+from tuner.runtimes.base import Problem, Runtime, interpreter_folders
+from tuner.runtimes.logged import run_logged
+
+_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+
+
+class VenvRuntime(Runtime):
+    """A virtual environment on the Python version that the framework needs."""
+
+    @property
+    def interpreter(self) -> str:
+        """The environment's own interpreter."""
+        return str(self.folder / "bin" / "python")
+
+    def packages(self) -> dict[str, str]:
+        """Versions of the installed distributions, by name."""
+        return {
+            name: version
+            for path in sorted(self.folder.glob("lib/python*/site-packages/*.dist-info"))
+            for name, _, version in [path.name.removesuffix(".dist-info").partition("-")]
+        }
+
+    def _needs(self) -> list[Problem]:
+        version = self.framework.runtime.interpreter
+        if find_python(version) or shutil.which("uv"):
+            return []
+        remedy = f"put python{version} on PATH, or pyenv install {version}, or install uv, which fetches it"
+        return [Problem(f"no Python {version} that runs was found", remedy)]
+
+    def _exposed(self) -> list[Path]:
+        return [self.folder, *interpreter_folders(self.interpreter)]
+
+    def _build(self, progress: ProgressCallback) -> None:
+        title = self.framework.title
+        progress(f"making a virtual environment for {title}", 0.02)
+        base = self._base_python()
+        try:
+            run_logged([base, "-m", "venv", str(self.folder)], self.log)
+        except RuntimeUnavailable:  # before 3.3, or Debian's without ensurepip
+            run_logged([base, "-m", "virtualenv", str(self.folder)], self.log)
+        packages = self.framework.runtime.packages
+        if not packages:
+            return
+        expected = self.framework.runtime.size_mb * 10**6 or 1
+
+        def tick() -> None:
+            done = min(1.0, _tree_bytes(self.folder / "lib") / expected)
+            progress(f"installing {title}", 0.1 + 0.85 * done)
+
+        options = ["--cache-dir", str(self.downloads / "pip"), "--disable-pip-version-check"]
+        command = [self.interpreter, "-m", "pip", "install", *options, *packages]
+        run_logged(command, self.log, tick, remedy="pip needs to reach its package index")
+
+    def _base_python(self) -> str:
+        version = self.framework.runtime.interpreter
+        found = find_python(version)
+        if not found:
+            run_logged(["uv", "python", "install", version], self.log)
+            found = _answer(["uv", "python", "find", "--no-project", version])
+        if not found:
+            raise RuntimeUnavailable(f"{self.framework.name}: {self._needs()[0]}")
+        return found
+
+
+def find_python(version: str) -> str:
+    """Path of an interpreter of this version that really runs; empty if there is none.
+
+    Looked for are this interpreter, ``python<version>`` on PATH, and pyenv's versions.
+    """
+    for candidate in _candidates(version):
+        if f"{_answer([candidate, '-c', _VERSION])}.".startswith(f"{version}."):
+            return candidate
+    return ""
+
+
+def _candidates(version: str) -> Iterator[str]:
+    if ".".join(map(str, sys.version_info[:3])).startswith(f"{version}."):
+        yield sys.executable
+    short = ".".join(version.split(".")[:2])
+    for folder in os.get_exec_path():
+        if (path := Path(folder, f"python{short}")).is_file():
+            yield str(path)
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = (pyenv / "versions").glob(f"{version}*/bin/python")
+    for path in sorted(found, key=lambda each: _numbers(each.parts[-3]), reverse=True):
+        yield str(path)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def _answer(command: list[str]) -> str:
+    """What a command prints; empty if it fails, as a pyenv shim does for a version not chosen."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _tree_bytes(folder: Path) -> int:
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(path, name).lstat().st_size
+            except FileNotFoundError:
+                continue
+    return total

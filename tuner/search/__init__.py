@@ -1,0 +1,5 @@
+"""Search strategies: what to try next, as ask and tell."""
+
+from tuner.search.joint import JointSearch
+
+__all__ = ["JointSearch"]

@@ -1,0 +1,242 @@
+"""Search spaces: which params a framework offers, what is a member, where its own default lies.
+
+Read from ``search_spaces/<framework>.yaml``; the format is explained in those files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from tuner.errors import ConfigError
+from tuner.trial import UNSET, Params, ParamValue
+
+
+class Suggests(Protocol):
+    """What a sampler's trial offers; Optuna's ``Trial`` does."""
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        """Propose a whole number from ``low`` to ``high``, both included."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        """Propose a number from ``low`` to ``high``."""
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """Propose one of ``choices``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included; ``log`` searches their logarithm."""
+
+    low: float
+    high: float
+    integer: bool
+    log: bool = False
+
+    def suggest(self, trial: Suggests, name: str, chosen: Params) -> ParamValue:
+        """Let ``trial`` propose a value."""
+        if self.integer:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+    def refusal(self, value: ParamValue, chosen: Params) -> str:
+        """Why ``value`` is no member; empty if it is."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        whole = number and (not self.integer or float(value or 0).is_integer())
+        if whole and self.low <= float(value or 0) <= self.high:
+            return ""
+        kind = "a whole number" if self.integer else "a number"
+        return f"must be {kind} from {self.low:g} to {self.high:g}, got {value!r}"
+
+    def optuna_name(self, name: str, chosen: Params) -> str | None:
+        """Name the sampler knows it by."""
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """One of several values; which ones may depend on another param.
+
+    Attributes:
+        cases: Values by the value of ``given``; a single case under ``""`` without one.
+        given: The param decided before, or empty.
+    """
+
+    cases: Mapping[str, tuple[ParamValue, ...]]
+    given: str = ""
+
+    def values(self, chosen: Params) -> tuple[ParamValue, ...]:
+        """The values open under what was chosen before."""
+        return self.cases.get(str(chosen.get(self.given, "")), ())
+
+    def suggest(self, trial: Suggests, name: str, chosen: Params) -> ParamValue:
+        """Let ``trial`` propose a value, unless there is only one."""
+        known_as = self.optuna_name(name, chosen)
+        if known_as is None:
+            return self.values(chosen)[0]
+        value: ParamValue = trial.suggest_categorical(known_as, self.values(chosen))
+        return value
+
+    def refusal(self, value: ParamValue, chosen: Params) -> str:
+        """Why ``value`` is no member; empty if it is."""
+        if value in self.values(chosen):
+            return ""
+        under = f" with {self.given}={chosen.get(self.given)}" if self.given else ""
+        known = ", ".join(map(str, self.values(chosen)))
+        return f"must be one of {known}{under}, got {value!r}"
+
+    def optuna_name(self, name: str, chosen: Params) -> str | None:
+        """Name the sampler knows it by, ``None`` where there is nothing to choose.
+
+        Other cases have other values, which to a sampler is another param.
+        """
+        if len(self.values(chosen)) < 2:
+            return None
+        return f"{name}[{chosen[self.given]}]" if self.given else name
+
+
+@dataclass(frozen=True)
+class Default:
+    """A framework's own default for some data sets, and where it is written."""
+
+    model: str
+    datasets: tuple[str, ...]
+    params: Params
+    source: str
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """All params of one framework, in the order in which they are chosen."""
+
+    framework: str
+    params: Mapping[str, Range | Choices]
+    defaults: tuple[Default, ...]
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        *,
+        cores: int,
+        cpu_flags: Collection[str] = (),
+        overrides: Mapping[str, Any] | None = None,
+    ) -> SearchSpace:
+        """Read a file of ``search_spaces/``.
+
+        Args:
+            path: The file.
+            cores: CPUs a trial owns: the most threads that are offered.
+            cpu_flags: Instruction sets of the CPU.
+            overrides: Entries by param that replace those of the file.
+
+        Raises:
+            ConfigError: If file or overrides describe no search space.
+        """
+        try:
+            raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+            entries = {name: dict(entry) for name, entry in raw["params"].items()}
+            defaults = tuple(
+                Default(each["model"], tuple(each["datasets"]), each["params"], each["source"])
+                for each in raw["defaults"]
+            )
+        except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path} is no search space: {error}") from error
+        for name, changes in (overrides or {}).items():
+            if name not in entries or not isinstance(changes, Mapping):
+                known = ", ".join(entries)
+                raise ConfigError(f"search_space.{name} is no param of {path.stem}: {known}")
+            entries[name] |= changes
+        params = {
+            name: _read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
+        }
+        return cls(path.stem, params, defaults)
+
+    def suggest(self, trial: Suggests) -> dict[str, ParamValue]:
+        """Let a sampler's trial propose params."""
+        chosen: dict[str, ParamValue] = {}
+        for name, param in self.params.items():
+            chosen[name] = param.suggest(trial, name, chosen)
+        return chosen
+
+    def contains(self, params: Params) -> str:
+        """Why ``params`` are no member of the space; empty if they are."""
+        for name, param in self.params.items():
+            refusal = param.refusal(params.get(name), params)
+            if refusal:
+                return f"{name} {refusal}"
+        unknown = sorted(set(params) - set(self.params))
+        return f"{', '.join(unknown)} is no param of {self.framework}" if unknown else ""
+
+    def optuna_params(self, params: Params) -> dict[str, ParamValue]:
+        """The same params under the names and without the constants that a sampler sees."""
+        named = {
+            param.optuna_name(name, params): params[name] for name, param in self.params.items()
+        }
+        return {name: value for name, value in named.items() if name is not None}
+
+    def default(self, dataset: str, model: str) -> Default:
+        """The framework's own default. Raises ``ConfigError`` where it has none."""
+        for each in self.defaults:
+            if each.model == model and dataset in each.datasets:
+                return each
+        known = ", ".join(
+            f"{name} (model={d.model})" for d in self.defaults for name in d.datasets
+        )
+        raise ConfigError(
+            f"{self.framework} has no default for {dataset} with model={model}; it has: {known}"
+        )
+
+
+def _read_param(
+    name: str, entry: Mapping[str, Any], cores: int, flags: Collection[str]
+) -> Range | Choices:
+    kind = entry.get("type")
+    try:
+        if kind in ("int", "float"):
+            return _read_range(name, entry)
+        if kind == "categorical":
+            return Choices({"": _read_values(entry["choices"], cores, flags)})
+        if kind == "conditional":
+            cases = entry["cases"].items()
+            read = {str(case): _read_values(values, cores, flags) for case, values in cases}
+            return Choices(read, entry["given"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ConfigError(f"search_space.{name} cannot be read: {error!r}") from error
+    raise ConfigError(
+        f"search_space.{name}.type must be int, float, categorical or conditional, got {kind!r}"
+    )
+
+
+def _read_range(name: str, entry: Mapping[str, Any]) -> Range:
+    low, high, log = float(entry["low"]), float(entry["high"]), bool(entry.get("log", False))
+    if not (math.isfinite(low) and math.isfinite(high)) or low > high:
+        raise ConfigError(
+            f"search_space.{name} needs low <= high, got low={entry['low']} high={entry['high']}"
+        )
+    if low <= 0 and (log or name in ("batch_size", "iterations", "learning_rate")):
+        raise ConfigError(f"search_space.{name}.low must be above 0, got {entry['low']}")
+    return Range(low, high, entry["type"] == "int", log)
+
+
+def _read_values(
+    raw: str | Sequence[Any], cores: int, flags: Collection[str]
+) -> tuple[ParamValue, ...]:
+    if raw == "per_core":
+        counts = {2**power for power in range(cores.bit_length()) if 2**power <= cores}
+        return (UNSET, *sorted(counts | {cores}))
+    if isinstance(raw, str) or not raw:
+        raise ValueError(f"{raw!r} is no list of values")
+    values: list[ParamValue] = []
+    for each in raw:
+        if isinstance(each, Mapping):
+            values += [value for value, needed in each.items() if needed in flags]
+        else:
+            values.append(each)
+    return tuple(values)

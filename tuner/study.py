@@ -1,0 +1,456 @@
+"""One study from its first trial to its report: ask, submit, tell, log; default first; resume."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from pathlib import Path
+from typing import Any
+
+from tuner import measure
+from tuner.config import (
+    TuneConfig,
+    find_setting_file,
+    framework_folder,
+    objectives_of,
+    parse_constraint,
+    tuner_home,
+    validate,
+)
+from tuner.datasets import Dataset, load_dataset
+from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
+from tuner.executors import LocalExecutor
+from tuner.progress import StudyProgress, make_progress
+from tuner.report import write_report
+from tuner.results import StudyResult, Verified, front_of
+from tuner.runner import TrialSetup
+from tuner.runtimes import ensure_installed, find_runtime
+from tuner.search import JointSearch
+from tuner.space import Default, SearchSpace
+from tuner.study_folder import StudyFolder, study_id
+from tuner.tracking import Tracker, check_writable, default_tracking_uri, experiment_name
+from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
+from tuner.verify import Plan, pick_finalists, summarize
+
+_TICK_S = 0.25
+_DEFAULT_TIME_SHARE = 0.5  # of the budget; a default that needs more is projected
+_LEAST_TRIAL_S = 3.0  # a search trial with less time left would only be set-up
+_KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
+
+
+def tune(
+    config: TuneConfig, progress: StudyProgress | None = None, command: str = ""
+) -> StudyResult:
+    """Run the study that ``config`` describes to its end, going on where it was left.
+
+    Args:
+        config: Is checked first.
+        progress: Where to show how far it is; made by ``config.progress`` if not given.
+        command: What the user would type to go on with the study, for the report.
+
+    Everything measured is kept as it is measured, so an interruption (``KeyboardInterrupt`` is
+    raised on after the running trial was ended) costs only the trial that was running.
+
+    Raises:
+        ConfigError: A value cannot be used, or another process runs the same study.
+        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+        NoTrialSucceeded: Nothing could be measured.
+    """
+    validate(config)
+    output = Path(config.output).expanduser().absolute()
+    uri = config.tracking_uri or default_tracking_uri(output)
+    check_writable(uri, output)
+    with contextlib.ExitStack() as stack:
+        shown = progress or stack.enter_context(make_progress(config.progress))
+        study = _prepare(config, shown, uri, output)
+        stack.callback(study.close)
+        return study.run(command or _command(config))
+
+
+def _prepare(config: TuneConfig, progress: StudyProgress, uri: str, output: Path) -> _Study:
+    """Everything that must be there before the first trial; installs what is missing."""
+    framework = config.framework
+    cores = measure.parse_cores(config.executor.cores)
+    space = SearchSpace.load(
+        find_setting_file("search_spaces", framework.name, config.framework_path),
+        cores=len(cores),
+        cpu_flags=measure.cpu_flags(),
+        overrides=config.search_space,
+    )
+    space.default(config.dataset.name, config.model)  # refused before anything is installed
+    worker = framework_folder(framework.name, config.framework_path) / framework.worker
+    dataset = load_dataset(config.dataset, progress=progress.task)
+    if dataset.warning:
+        progress.warn(dataset.warning)
+    runtime = find_runtime(framework)
+    ensure_installed(runtime, progress.task)
+    default = space.default(dataset.name, config.model)
+    identity = _identity(config, space, dataset, uri)
+    folder = StudyFolder(
+        tuner_home() / "studies" / study_id(identity), fresh=config.resume == "never"
+    )
+    total = measure.total_memory_bytes()
+    limit = config.executor.memory_limit_mb * 2**20 or int(total * config.executor.memory_share)
+    setup = TrialSetup(
+        framework=framework,
+        runtime=runtime,
+        dataset=dataset,
+        model=config.model,
+        worker=worker,
+        folder=folder.trials,
+        marker=folder.path.name,
+        cores=cores,
+        memory_limit_bytes=limit,
+        measure=config.measure,
+    )
+    return _Study(config, progress, space, default, setup, folder, uri, output)
+
+
+def _identity(
+    config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str
+) -> dict[str, Any]:
+    """What makes a study the same: all that decides its figures, but not how long it goes on."""
+    return {
+        "framework": dataclasses.asdict(config.framework),
+        "dataset": dataset.digest,
+        "space": repr(space),
+        "search": [dataclasses.asdict(each) for each in (config.search, config.sampler)],
+        "executor": dataclasses.asdict(config.executor),
+        "goals": [config.model, config.objectives, config.constraints, config.seed],
+        "default_share": config.budget.default_share,
+        "kept": [uri, config.storage],
+    }
+
+
+class _Study:
+    """One study at work; ``run`` is the loop."""
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        progress: StudyProgress,
+        space: SearchSpace,
+        default: Default,
+        setup: TrialSetup,
+        folder: StudyFolder,
+        uri: str,
+        output: Path,
+    ) -> None:
+        self.config, self.progress, self.setup = config, progress, setup
+        self.folder, self.default = folder, default
+        self.objectives = objectives_of(config)
+        self.constraints = [parse_constraint(text) for text in config.constraints]
+        self.machine = measure.machine_facts(setup.cores)
+        self.packages = setup.runtime.packages()
+        self.search = JointSearch(
+            space,
+            self.objectives,
+            self.constraints,
+            sampler=config.sampler,
+            storage=config.storage or f"sqlite:///{folder.path}/optuna.db",
+            name=folder.path.name,
+            default=default.params,
+            seed=config.seed,
+        )
+        self.tracker = Tracker(
+            uri,
+            output,
+            experiment=experiment_name(setup.framework.name, setup.dataset.requested),
+            study_id=folder.path.name,
+            name=f"{setup.framework.name} {setup.dataset.requested} {folder.path.name}",
+            tags=self._study_tags(),
+            params=_flatten(dataclasses.asdict(config)),
+        )
+        self.executor = LocalExecutor(setup, listener=progress.trial_progress)
+        self.trials: list[TrialResult] = []
+
+    def _study_tags(self) -> dict[str, str]:
+        dataset = self.setup.dataset
+        return {
+            "framework": self.setup.framework.name,
+            "dataset": dataset.name,
+            "dataset_requested": dataset.requested,
+            "dataset_digest": dataset.digest,
+            "dataset_warning": dataset.warning,
+            "fingerprint": measure.fingerprint(self.machine, self.packages),
+            **{f"machine.{name}": value for name, value in self.machine.items()},
+        }
+
+    def close(self) -> None:
+        """End what runs and let go of the study."""
+        self.executor.close()
+        self.folder.close()
+
+    def run(self, command: str) -> StudyResult:
+        """Search, verify, report; whatever was done before is not done again."""
+        self.command = command
+        self._recover()
+        if self._is_complete():
+            self.progress.message(
+                f"study {self.folder.path.name} is complete; a larger budget goes on with it, "
+                "resume=never starts it anew"
+            )
+            return self._result(complete=True, verified=self._summary())
+        self.folder.restart_clock()
+        if self.folder.facts.get("complete"):  # the budget was raised: verify again at its end
+            self.folder.save(complete=False, plan=None)
+        self.folder.save(started=self.folder.facts.get("started") or _now())
+        try:
+            self._search()
+            verified = self._verify()
+        except KeyboardInterrupt:
+            self.executor.cancel()
+            self._finish(self._result(complete=False, verified=()))
+            raise
+        result = self._result(complete=True, verified=verified)
+        self._finish(result)
+        self.folder.save(
+            complete=True,
+            budget={"time_s": self.config.budget.time_s, "trials": self.config.budget.trials},
+        )
+        return result
+
+    def _is_complete(self) -> bool:
+        """Whether the study ended under a budget at least as large as this one."""
+        spent = self.folder.facts.get("budget")
+        if not self.folder.facts.get("complete") or not spent:
+            return False
+        budget = self.config.budget
+        unlimited = float("inf")
+        more_trials = (budget.trials or unlimited) > (spent["trials"] or unlimited)
+        return not (budget.time_s > spent["time_s"] or more_trials)
+
+    def _recover(self) -> None:
+        """Bring sampler and MLflow up to what the study's folder holds."""
+        measure.kill_marked(f"{self.setup.marker}/")
+        self.trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
+        finished = {each.trial.number: each for each in self.trials}
+        for number in self.search.unfinished():
+            if number in finished:
+                self.search.tell(finished[number])
+            else:
+                self.search.retry(number)
+        verified = self.folder.results(TrialKind.VERIFY)
+        for result in (*self.trials, *verified):
+            self.tracker.log_trial(result, self.folder.trials / result.trial.name)
+        if self.trials:
+            self.progress.message(
+                f"going on with study {self.folder.path.name}: {len(self.trials)} trials and "
+                f"{len(verified)} verification runs are kept"
+            )
+
+    # -- search ---------------------------------------------------------------------------------
+
+    @property
+    def _search_end_s(self) -> float:
+        budget = self.config.budget
+        return budget.time_s * (1 - budget.verify_share)
+
+    def _search(self) -> None:
+        self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
+        budget = self.config.budget
+        while not self.trials or (
+            (not budget.trials or len(self.trials) < budget.trials)
+            and self._search_end_s - self.folder.elapsed_s > _LEAST_TRIAL_S
+        ):
+            number, params = self.search.ask()
+            result = self._measure(self._new_trial(number, params))
+            if number == 0:
+                result = self._checked_default(result)
+            self.trials.append(result)
+            self.folder.keep(result)
+            self.search.tell(result)
+            self._log(result)
+
+    def _new_trial(self, number: int, params: Mapping[str, Any]) -> Trial:
+        budget = self.config.budget
+        if number == 0:
+            return Trial(
+                number=0,
+                params=params,
+                kind=TrialKind.DEFAULT,
+                seed=self.config.seed,
+                train_time_limit_s=_DEFAULT_TIME_SHARE * budget.time_s,
+                time_limit_s=_KILL_FACTOR * budget.time_s + _KILL_EXTRA_S,
+                test=True,
+                share=budget.default_share,
+            )
+        left = self._search_end_s - self.folder.elapsed_s
+        limit = max(_LEAST_TRIAL_S, min(budget.trial_share * budget.time_s, left))
+        return Trial(
+            number=number,
+            params=params,
+            seed=self.config.seed,
+            train_time_limit_s=limit,
+            time_limit_s=_KILL_FACTOR * limit + _KILL_EXTRA_S,
+        )
+
+    def _checked_default(self, result: TrialResult) -> TrialResult:
+        """Trial 0 as the reference it must be: projected where it could not end in time."""
+        if result.status is TrialStatus.UNAVAILABLE:
+            raise RuntimeUnavailable(
+                f"{self.setup.framework.name}: {result.reason}: "
+                f"{(result.log_tail.splitlines() or [''])[-1]}; "
+                f"python -m tuner runtimes check {self.setup.framework.name} tests its runtime"
+            )
+        if result.status is not TrialStatus.STOPPED or result.measurement is None:
+            return result
+        share = result.iterations / int(result.trial.params["iterations"] or 1)
+        factor = result.trial.share / share
+        return dataclasses.replace(
+            result,
+            trial=dataclasses.replace(result.trial, share=share),
+            status=TrialStatus.COMPLETE,
+            reason=f"projected from {share:.0%} of its iterations: the budget allows no more",
+            measurement=dataclasses.replace(
+                result.measurement,
+                train_time_s=result.measurement.train_time_s * factor,
+            ),
+        )
+
+    # -- verification ---------------------------------------------------------------------------
+
+    def _verify(self) -> tuple[Verified, ...]:
+        plan = self._plan()
+        if plan is None:
+            return ()
+        self.progress.phase("verify", f"{len(plan.finalists)} finalists against the default")
+        done = {each.trial.number for each in self.folder.results(TrialKind.VERIFY)}
+        for trial in plan.trials():
+            if trial.number not in done:
+                result = self._measure(trial)
+                self.folder.keep(result)
+                self._log(result)
+        return self._summary()
+
+    def _plan(self) -> Plan | None:
+        """The verification to run: the one begun before, or one cut to the time that is left."""
+        default = next((each for each in self.trials if each.trial.number == 0), None)
+        if default is None or not default.usable or self.config.verify.finalists == 0:
+            return None
+        kept = self.folder.facts.get("plan")
+        if kept:
+            by_number = {each.trial.number: each for each in self.trials}
+            finalists = tuple(by_number[number] for number in kept["finalists"])
+            return self._make_plan(default, finalists, kept["rounds"], kept["first"])
+        picked = pick_finalists(
+            self.trials, default, self.objectives, self.constraints, self.config.verify
+        )
+        if not picked:
+            return None
+        first = len(self.folder.results(TrialKind.VERIFY))
+        plan = self._make_plan(default, tuple(picked), self.config.verify.repeats, first)
+        plan = plan.within(self.config.budget.time_s - self.folder.elapsed_s)
+        numbers = [each.trial.number for each in plan.finalists]
+        self.folder.save(plan={"finalists": numbers, "rounds": plan.rounds, "first": first})
+        return plan
+
+    def _make_plan(
+        self, default: TrialResult, finalists: tuple[TrialResult, ...], rounds: int, first: int
+    ) -> Plan:
+        images = self.setup.dataset.sizes["test"]
+        return Plan(
+            default, finalists, rounds, self.config.verify, self.config.seed, images, first
+        )
+
+    def _summary(self) -> tuple[Verified, ...]:
+        if not self.folder.facts.get("plan"):
+            return ()
+        plan = self._plan()
+        return summarize(plan, self.folder.results(TrialKind.VERIFY)) if plan else ()
+
+    # -- running and telling --------------------------------------------------------------------
+
+    def _measure(self, trial: Trial) -> TrialResult:
+        """Run one trial while the display goes on. Ctrl-C ends it and is raised on."""
+        self.progress.trial_started(trial)
+        future = self.executor.submit(trial)
+        budget = self.config.budget
+        while not _is_done(future):
+            self.progress.budget(
+                self.folder.elapsed_s, budget.time_s, len(self.trials), budget.trials
+            )
+        return future.result()
+
+    def _log(self, result: TrialResult) -> None:
+        self.progress.trial_finished(result, front_of(self.trials, self.objectives))
+        self.tracker.log_trial(result, self.folder.trials / result.trial.name)
+
+    def _result(self, *, complete: bool, verified: tuple[Verified, ...]) -> StudyResult:
+        dataset, budget = self.setup.dataset, self.config.budget
+        return StudyResult(
+            study_id=self.folder.path.name,
+            framework=self.setup.framework.name,
+            title=self.setup.framework.title,
+            dataset=dataset.name,
+            dataset_facts=dataset.facts(),
+            model=self.config.model,
+            objectives=tuple(self.objectives),
+            constraints=tuple(map(str, self.constraints)),
+            trials=tuple(self.trials),
+            verifications=tuple(self.folder.results(TrialKind.VERIFY)),
+            verified=verified,
+            machine=self.machine,
+            runtime=self.packages,
+            warnings=self._warnings(),
+            started=str(self.folder.facts.get("started", "")),
+            elapsed_s=self.folder.elapsed_s,
+            budget={
+                "name": budget.name,
+                "time_s": f"{budget.time_s:g}",
+                "trials": str(budget.trials or "no limit"),
+            },
+            complete=complete,
+            command=self.command,
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        default = next((each for each in self.trials if each.trial.number == 0), None)
+        found = [self.setup.dataset.warning] if self.setup.dataset.warning else []
+        if default and default.usable and default.trial.projected:
+            found.append(
+                f"the default's time is projected from {default.trial.share:.0%} of its "
+                f"iterations, and its accuracy is the one reached after these "
+                f"{default.iterations:,} iterations"
+            )
+        if default and not default.usable:
+            found.append(f"the default itself failed: {default.status.value}, {default.reason}")
+        return tuple(found)
+
+    def _finish(self, result: StudyResult) -> None:
+        if result.complete and not any(each.usable for each in result.trials):
+            first = result.trials[0]
+            raise NoTrialSucceeded(
+                f"none of {len(result.trials)} trials succeeded; the default ended as "
+                f"{first.status.value}: {first.reason}; logs are in {self.folder.trials}"
+            )
+        self.progress.phase("report")
+        files = write_report(result, self.folder.path / "report")
+        tags = {"elapsed_s": f"{result.elapsed_s:.0f}", "trials": str(len(result.trials))}
+        self.tracker.finish(files, tags, complete=result.complete)
+
+
+def _is_done(future: Future[TrialResult]) -> bool:
+    return bool(wait([future], timeout=_TICK_S).done)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = str(value)
+    return flat
+
+
+def _command(config: TuneConfig) -> str:
+    """The command that goes on with the study."""
+    return f"python -m tuner framework={config.framework.name} dataset={config.dataset.name}"

@@ -1,0 +1,276 @@
+"""The only file that knows MLflow: writes a study, and reads studies back.
+
+One experiment a framework and data set; a study is a parent run, its trials are nested runs.
+Everything is found again by tags, so logging the same trial twice leaves one run, and a run that
+an interruption left half-written is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import StorageError
+from tuner.trial import TrialResult
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+TRIAL_TAG = "trial"
+STUDY_TAG = "tuner.study_id"
+_KEPT_FILES = ("trial.json", "events.jsonl", "log.txt")
+_PARENT = "mlflow.parentRunId"
+_SQLITE = "sqlite:///"
+
+
+def default_tracking_uri(folder: Path) -> str:
+    """MLflow's own default made absolute, so that a plain ``mlflow ui`` in ``folder`` shows it."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{folder.absolute()}/mlflow.db"
+
+
+def check_writable(uri: str, folder: Path) -> None:
+    """Raise ``StorageError`` if results cannot be kept where they should go."""
+    places = [folder / "mlruns", folder]
+    if uri.startswith(_SQLITE):
+        places.append(Path(uri.removeprefix(_SQLITE)))
+    for place in places:
+        if place.exists() and not os.access(place, os.R_OK | os.W_OK):
+            raise StorageError(
+                f"{place} cannot be read and written; give output= a folder that can"
+            )
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study as it stands in MLflow.
+
+    Attributes:
+        uri: Where it was read.
+        run_id: Of the parent run.
+        front: Content of its ``front.json``.
+        run_ids: Run of each trial by its name, such as ``verify-0003``.
+        ended: Seconds since the epoch at which the study was last written.
+    """
+
+    uri: str
+    run_id: str
+    front: Mapping[str, Any]
+    run_ids: Mapping[str, str]
+    ended: float
+
+
+def connect(uri: str) -> MlflowClient:
+    """A client for ``uri``. Raises ``StorageError`` in one line if the store cannot be used."""
+    # MLflow reads these while it is imported
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        logging.getLogger("mlflow").setLevel(logging.ERROR)
+        try:
+            client = MlflowClient(tracking_uri=uri)
+            client.search_experiments(max_results=1)
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            first_line = str(error).strip().splitlines()[0]
+            raise StorageError(f"MLflow store {uri} cannot be used: {first_line}") from error
+    return client
+
+
+class Tracker:
+    """Writes one study.
+
+    Args:
+        uri: MLflow's tracking address.
+        folder: Where ``mlruns/`` lies for a local database.
+        experiment: Name of the experiment, made if missing.
+        study_id: Tag that finds the study's parent run again.
+        name: Name of the parent run.
+        tags: Further tags of the parent run.
+        params: Configuration of the study, shown as params of the parent run.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        folder: Path,
+        *,
+        experiment: str,
+        study_id: str,
+        name: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, str],
+    ) -> None:
+        check_writable(uri, folder)
+        self._client = connect(uri)
+        self._experiment = _experiment_id(self._client, experiment, uri, folder)
+        parents = _search(
+            self._client, self._experiment, f"tags.`{STUDY_TAG}` = '{study_id}'", newest=1
+        )
+        if parents:
+            self.run_id = parents[0].info.run_id
+            self._client.update_run(self.run_id, status="RUNNING")
+        else:
+            self.run_id = self._create(name, {**tags, STUDY_TAG: study_id})
+            self._log(self.run_id, params=params)
+        self._logged = self._reconcile()
+
+    def _reconcile(self) -> set[str]:
+        """Names of the trials already written; half-written ones are deleted."""
+        whole: set[str] = set()
+        for run in _children(self._client, self._experiment, self.run_id):
+            name = run.data.tags.get(TRIAL_TAG, "")
+            if run.info.status == "RUNNING" or name in whole:
+                self._client.delete_run(run.info.run_id)
+            else:
+                whole.add(name)
+        return whole
+
+    def _create(self, name: str, tags: Mapping[str, str], start: float | None = None) -> str:
+        milliseconds = int(1000 * (start or time.time()))
+        run = self._client.create_run(
+            self._experiment, start_time=milliseconds, tags=dict(tags), run_name=name
+        )
+        return str(run.info.run_id)
+
+    def _log(
+        self,
+        run_id: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        metrics: Sequence[tuple[str, float, int]] = (),
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
+        now = int(1000 * time.time())
+        self._client.log_batch(
+            run_id,
+            metrics=[Metric(name, value, now, step) for name, value, step in metrics],
+            params=[Param(name, str(value)[:6000]) for name, value in (params or {}).items()],
+            tags=[RunTag(name, str(value)[:5000]) for name, value in (tags or {}).items()],
+        )
+
+    def log_trial(self, result: TrialResult, folder: Path) -> None:
+        """Write a finished trial as a nested run, once, with the files of its ``folder``."""
+        trial = result.trial
+        if trial.name in self._logged:
+            return
+        wall = result.measurement.wall_time_s if result.measurement else 0.0
+        tags = {TRIAL_TAG: trial.name, _PARENT: self.run_id, **_tags(result)}
+        run_id = self._create(trial.name, tags, start=time.time() - wall)
+        metrics = [(name, value, result.iterations) for name, value in result.metrics.items()]
+        for point in result.checkpoints:
+            # the last one is the result itself, logged above at the same step
+            if point.iteration < result.iterations:
+                metrics.append(("val_accuracy", point.val_accuracy, point.iteration))
+            if point.loss is not None:
+                metrics.append(("loss", point.loss, point.iteration))
+        self._log(run_id, params=result.params, metrics=sorted(metrics, key=lambda each: each[2]))
+        for name in _KEPT_FILES:
+            if (folder / name).is_file():
+                self._client.log_artifact(run_id, str(folder / name))
+        status = "FINISHED" if result.usable else "FAILED"
+        self._client.set_terminated(run_id, status=status)
+        self._logged.add(trial.name)
+
+    def progress(self, **figures: float) -> None:
+        """Write figures of the study as a whole, such as its hypervolume, at the current trial."""
+        step = len(self._logged)
+        self._log(self.run_id, metrics=[(name, value, step) for name, value in figures.items()])
+
+    def finish(
+        self, files: Sequence[Path], tags: Mapping[str, str], *, complete: bool = True
+    ) -> None:
+        """Attach the report's files and end the parent run."""
+        self._log(self.run_id, tags=tags)
+        for path in files:
+            self._client.log_artifact(self.run_id, str(path))
+        self._client.set_terminated(self.run_id, status="FINISHED" if complete else "KILLED")
+
+
+def _tags(result: TrialResult) -> dict[str, str]:
+    tags = {
+        "kind": result.trial.kind.value,
+        "status": result.status.value,
+        "reason": result.reason,
+        "seed": str(result.trial.seed),
+        "share": f"{result.trial.share:g}",
+        "log_tail": result.log_tail,
+    }
+    if result.measurement:
+        tags |= {
+            "blas_loaded": result.measurement.blas_loaded,
+            "threads_seen": str(result.measurement.threads_seen),
+            "disturbed": result.measurement.disturbed,
+        }
+    tags |= {f"version.{name}": value for name, value in result.versions.items()}
+    return {name: value for name, value in tags.items() if value}
+
+
+def _experiment_id(client: MlflowClient, name: str, uri: str, folder: Path) -> str:
+    found = client.get_experiment_by_name(name)
+    if found:
+        return str(found.experiment_id)
+    local = uri.startswith(_SQLITE)
+    (folder / "mlruns").mkdir(parents=True, exist_ok=True)
+    location = (folder / "mlruns").absolute().as_uri() if local else None
+    return str(client.create_experiment(name, artifact_location=location))
+
+
+def _search(client: MlflowClient, experiment: str, query: str, newest: int = 50_000) -> list[Run]:
+    return list(
+        client.search_runs(
+            [experiment], query, max_results=newest, order_by=["attributes.start_time DESC"]
+        )
+    )
+
+
+def _children(client: MlflowClient, experiment: str, parent: str) -> list[Run]:
+    return _search(client, experiment, f"tags.`{_PARENT}` = '{parent}'")
+
+
+def experiment_name(framework: str, dataset: str) -> str:
+    """The experiment that studies of a framework on a data set share."""
+    return f"{framework}-{dataset}"
+
+
+def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
+    """All studies of a framework on a data set that have a front, newest first.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+    client = connect(uri)
+    experiment = client.get_experiment_by_name(experiment_name(framework, dataset))
+    if experiment is None:
+        return []
+    records = []
+    parents = _search(client, experiment.experiment_id, f"tags.`{STUDY_TAG}` != ''")
+    for parent in parents:
+        with suppress(Exception), tempfile.TemporaryDirectory() as scratch:
+            path = client.download_artifacts(parent.info.run_id, "front.json", scratch)
+            front = json.loads(Path(path).read_text(encoding="utf-8"))
+            children = _children(client, experiment.experiment_id, parent.info.run_id)
+            runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
+            ended = (parent.info.end_time or parent.info.start_time or 0) / 1000
+            records.append(StudyRecord(uri, parent.info.run_id, front, runs, ended))
+    return records

@@ -1,0 +1,260 @@
+"""The few lines every Python worker shares: worker protocol, version 1 (DESIGN section 5).
+
+Standard library only, Python 2.7 to 3.13; imports nothing of the host. A worker is
+
+    import worker_api
+    with worker_api.importing("caffe"):
+        import caffe
+    def prepare(trial):            # build net and data; timed as set-up
+        return step, evaluate      # step(n) trains n iterations and returns the last loss,
+                                   # evaluate(split) returns the accuracy, a fraction 0-1
+    worker_api.serve(prepare, caffe=caffe.__version__)
+
+The loop below then does the same for all of them: timing, checkpoints, stop file, divergence.
+"""
+
+from __future__ import division
+
+import contextlib
+import ctypes
+import errno
+import json
+import math
+import mmap
+import os
+import struct
+import sys
+import time
+
+PROTOCOL = 1
+LOOK_S = 0.1  # the stop file is looked at this often
+PROGRESS_S = 0.5  # a sign of life after this much silence
+EXPLODED = 20.0  # a loss this many times that of blind guessing will not come back
+
+clock = getattr(time, "monotonic", time.time)
+_started = clock()
+
+
+def is_finite(value):
+    """``math.isfinite``, which Python 2.7 lacks."""
+    return not (math.isnan(value) or math.isinf(value))
+
+
+class Impossible(Exception):
+    """These params cannot be trained by this framework (exit 2)."""
+
+
+class Diverged(Exception):
+    """The loss is not finite, exploded, or never left that of blind guessing."""
+
+
+@contextlib.contextmanager
+def importing(name):
+    """End with exit code 3 and the reason if the framework cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        sys.stderr.write("%s cannot be imported: %s\n" % (name, error))
+        sys.exit(3)
+
+
+class Trial(object):
+    """One trial: the entries of ``trial.json`` as attributes, and its event file."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        with open(os.path.join(folder, "trial.json")) as source:
+            self.__dict__.update(json.load(source))
+        if self.protocol != PROTOCOL:
+            raise Impossible("protocol %r, this worker speaks %r" % (self.protocol, PROTOCOL))
+        self._events = open(os.path.join(folder, "events.jsonl"), "a")  # noqa: SIM115 - kept open
+        self._last_event = clock()
+
+    def emit(self, event, attested=(), **fields):
+        """Append one flat ASCII object to the event file, flushed."""
+        fields.update(attested, event=event)
+        for key, value in fields.items():
+            if isinstance(value, float) and not is_finite(value):
+                fields[key] = None
+        self._events.write(json.dumps(fields, sort_keys=True) + "\n")
+        self._events.flush()
+        self._last_event = clock()
+
+    def quiet_s(self):
+        """Seconds since the last event."""
+        return clock() - self._last_event
+
+    def stop_requested(self):
+        """Whether the host has created the stop file."""
+        return os.path.exists(os.path.join(self.folder, "stop"))
+
+    def close(self):
+        """Close the event file."""
+        self._events.close()
+
+
+def read_idx(path):
+    """Map an idx file. Returns (shape, type code, buffer, offset of the first value)."""
+    with open(path, "rb") as source:
+        buffer = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+    code, rank = struct.unpack(">xxBB", buffer[:4])
+    shape = struct.unpack(">%dI" % rank, buffer[4 : 4 + 4 * rank])
+    return shape, code, buffer, 4 + 4 * rank
+
+
+def blas_report():
+    """What the BLAS in this process says of itself: thread count and CPU kernel, where it can."""
+    report = {}
+    try:
+        library = ctypes.CDLL("libblas.so.3")
+    except OSError:
+        library = ctypes.CDLL(None)  # whatever this process has loaded
+    for symbol in (
+        "openblas_get_num_threads",
+        "MKL_Get_Max_Threads",
+        "bli_thread_get_num_threads",
+    ):
+        if hasattr(library, symbol):
+            # BLIS answers -1 for "never set", which it runs as one thread
+            report["blas_threads"] = abs(int(getattr(library, symbol)()))
+    if hasattr(library, "openblas_get_corename"):
+        library.openblas_get_corename.restype = ctypes.c_char_p
+        report["blas_kernel"] = library.openblas_get_corename().decode("ascii")
+    elif hasattr(library, "bli_arch_query_id"):
+        report["blas_kernel"] = str(library.bli_arch_query_id())
+    return report
+
+
+def serve(prepare, chunk=10, **versions):
+    """Train every trial whose folder arrives on stdin, until its end. Never returns.
+
+    ``chunk`` is the most iterations between two looks at the loss.
+    """
+    versions["python"] = sys.version.split()[0]
+    began = _started
+    for line in iter(sys.stdin.readline, ""):
+        trial = Trial(line.rstrip("\n"))
+        code = _guarded(trial, prepare, chunk, versions, began)
+        trial.close()
+        if code:
+            sys.exit(code)
+        began = clock()
+    sys.exit(0)
+
+
+def _guarded(trial, prepare, chunk, versions, began):
+    """Run one trial; turn what goes wrong into an ``error`` event and an exit code."""
+    try:
+        _run(trial, prepare, chunk, versions, began)
+    except Impossible as error:
+        trial.emit("error", kind="impossible", message=str(error))
+        return 2
+    except Diverged as error:
+        trial.emit("error", kind="diverged", message=str(error))
+        return 1  # a framework that has seen a NaN is not used again
+    except MemoryError as error:
+        trial.emit("error", kind="out_of_memory", message=str(error) or "out of memory")
+        return 1
+    except EnvironmentError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            trial.emit("error", kind="disk_full", message=str(error))
+            return 1
+        raise
+    return 0
+
+
+def _run(trial, prepare, chunk, versions, began):
+    _reset_peak_memory()
+    step, evaluate = prepare(trial)
+    trial.emit("ready", dict(blas_report(), **versions))
+    trial.emit("train_begin", setup_time_s=clock() - began)
+    last = _train(trial, step, evaluate, chunk)
+    trial.emit(
+        "train_end",
+        blas_report(),
+        iteration=last["iteration"],
+        train_time_s=last["train_time_s"],
+    )
+    # every trial reports the time that the test split takes; only some may look at its answers
+    test_accuracy, test_s = None, last["eval_s"] * trial.test_count / trial.validation_count
+    if trial.test:
+        start = clock()
+        test_accuracy = evaluate("test")
+        test_s = clock() - start
+    trial.emit(
+        "result",
+        iteration=last["iteration"],
+        val_accuracy=last["val_accuracy"],
+        test_accuracy=test_accuracy,
+        test_time_s=test_s,
+    )
+
+
+def _train(trial, step, evaluate, max_chunk):
+    """Train to the last iteration or until the stop file appears.
+
+    Returns the last checkpoint: iteration, train_time_s (evaluation not counted), val_accuracy
+    and eval_s, the seconds its evaluation took.
+    """
+    marks = [int(mark) for mark in str(trial.eval_at).split(",") if mark] + [trial.iterations]
+    iteration, train_s, chunk, looked = 0, 0.0, 1, clock()
+    seen_s, eval_s = 0.0, 0.0  # training at the last evaluation, and what that took
+    while True:
+        count = min(chunk, min(mark for mark in marks if mark > iteration) - iteration)
+        start = clock()
+        loss = float(step(count))
+        now = clock()
+        iteration, train_s = iteration + count, train_s + now - start
+        chunk = max(1, min(max_chunk, int(count * LOOK_S / max(now - start, 1e-6))))
+        _check_loss(trial, iteration, loss)
+        stopped = False
+        if now - looked > LOOK_S:
+            looked, stopped = now, trial.stop_requested()
+        over = stopped or iteration >= trial.iterations
+        # on the way, evaluation may not cost more than the training it follows
+        if over or (iteration in marks and train_s - seen_s >= eval_s):
+            accuracy = evaluate("validation")
+            trial.emit(
+                "checkpoint",
+                iteration=iteration,
+                train_time_s=train_s,
+                loss=loss,
+                val_accuracy=accuracy,
+            )
+            _check_learning(trial, iteration, loss, accuracy)
+            seen_s, eval_s = train_s, clock() - now
+            if over:
+                return {
+                    "iteration": iteration,
+                    "train_time_s": train_s,
+                    "val_accuracy": accuracy,
+                    "eval_s": eval_s,
+                }
+        elif trial.quiet_s() > PROGRESS_S:
+            trial.emit("progress", iteration=iteration, train_time_s=train_s, loss=loss)
+
+
+def _check_loss(trial, iteration, loss):
+    if not is_finite(loss):
+        raise Diverged("loss is %s after %d iterations" % (loss, iteration))
+    if loss > EXPLODED * math.log(trial.classes):
+        raise Diverged("loss exploded to %.1f after %d iterations" % (loss, iteration))
+
+
+def _check_learning(trial, iteration, loss, accuracy):
+    """Some back ends hide divergence: no NaN, the loss just stays at that of blind guessing."""
+    blind = loss > 0.98 * math.log(trial.classes) and accuracy < 1.5 / trial.classes
+    if blind and iteration >= 200:
+        raise Diverged(
+            "still guessing blindly after %d iterations (loss %.3f, accuracy %.1f %%)"
+            % (iteration, loss, 100 * accuracy)
+        )
+
+
+def _reset_peak_memory():
+    """Let VmHWM start anew, so that a warm session's trials do not inherit each other's peak."""
+    try:
+        with open("/proc/self/clear_refs", "w") as target:
+            target.write("5")
+    except EnvironmentError:
+        pass  # an old kernel: the peak is then that of the whole session
