@@ -96,7 +96,8 @@ def _draw_default(axes: Axes, view: FrontView, default: Point) -> None:
     )  # fmt: skip
     axes.annotate(
         "default", (default.x, default.y), xytext=(-11 if view.x else 11, 5),
-        textcoords="offset points", ha="right" if view.x else "left", va="bottom", fontsize=12, fontweight="bold", zorder=6,
+        textcoords="offset points", ha="right" if view.x else "left", va="bottom",
+        fontsize=12, fontweight="bold", zorder=6,
     )  # fmt: skip
     axes.axhline(default.y, color=_INK, linestyle="--", linewidth=0.9, zorder=0)
     if view.x is not None:

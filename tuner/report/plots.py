@@ -116,7 +116,8 @@ def _add_default(figure: go.Figure, view: FrontView, default: Point) -> None:
     figure.add_trace(
         go.Scatter(
             x=[default.x], y=[default.y], mode="markers+text", name="default (validation)",
-            text=["default"], textposition="top left" if view.x else "top right", textfont={"size": 13},
+            text=["default"], textposition="top left" if view.x else "top right",
+            textfont={"size": 13},
             hovertext=[hover(default.result)], hoverinfo="text",
             marker={"symbol": "star", "size": 18, "color": _GREY},
         )
