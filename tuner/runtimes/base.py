@@ -7,14 +7,16 @@ folder with the final name is always whole.
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
 import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from tuner.trial import Params
 
 _STAMP = "installed.json"
 _VERIFY_TIMEOUT_S = 120.0
-_EXECUTE_OPTION = {"lua": "-e", "luajit": "-e", "th": "-e"}
+_LUA = re.compile(r"lua|th$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,11 @@ class Runtime(abc.ABC):
             writable: Folders it may write to; it starts in the first.
 
         Raises:
-            RuntimeUnavailable: If the interpreter is gone or a sandbox that is needed cannot be had.
+            RuntimeUnavailable: If the interpreter is gone, or the sandbox that is needed.
         """
-        return [*self._prefix([*readable, script], writable), self.interpreter, str(script)]
+        apart = [] if any(folder in script.parents for folder in readable) else [script]
+        prefix = self._prefix([*readable, *apart], writable)
+        return [*prefix, self.interpreter, str(script)]
 
     def verify(self) -> str:
         """Run the framework's check in the sandbox and return the line it prints.
@@ -135,7 +139,7 @@ class Runtime(abc.ABC):
             RuntimeUnavailable: If it fails: what it said, and what to do.
         """
         name = self.framework.name
-        option = _EXECUTE_OPTION.get(Path(self.interpreter).name, "-c")
+        option = "-e" if _LUA.match(Path(self.interpreter).name) else "-c"
         statement = self.framework.runtime.check or "print('ok')"
         # a worker never starts without a BLAS either: the loader may find none by itself
         params = {"blas": next(iter(self.framework.blas), None)}
@@ -181,12 +185,14 @@ class Runtime(abc.ABC):
             ) from error
 
     def remove(self) -> None:
-        """Delete it with what was fetched for it; nothing to do where it is not."""
+        """Delete it, its outdated definitions and what was fetched; nothing to do without them."""
         if not self.folder.parent.is_dir():
             return
         with self._locked(no_progress):
             self._clear_leftovers()
-            delete_tree(self.folder)
+            for folder in self.folder.parent.iterdir():
+                if re.fullmatch(rf"{re.escape(self.framework.name)}-[0-9a-f]{{8}}", folder.name):
+                    delete_tree(folder)
             delete_tree(self.downloads)
             self.log.unlink(missing_ok=True)
 
@@ -208,14 +214,18 @@ class Runtime(abc.ABC):
         seen = [path for path in (*self._exposed(), *own) if path.exists()]
         return sandbox_prefix(self.root, [*seen, *readable], writable)
 
-    def _locked(self, progress: ProgressCallback) -> filelock.BaseFileLock:
+    @contextlib.contextmanager
+    def _locked(self, progress: ProgressCallback) -> Iterator[None]:
         lock = filelock.FileLock(self.folder.with_name(f"{self.folder.name}.lock"))
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
             progress(f"waiting for the process that installs {self.framework.name}", None)
             lock.acquire()
-        return lock
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _install(self, progress: ProgressCallback) -> None:
         self._clear_leftovers()
@@ -225,7 +235,7 @@ class Runtime(abc.ABC):
         draft.folder = self.folder.with_name(f"{self.folder.name}.partial-{os.getpid()}")
         draft.folder.mkdir()
         try:
-            draft._build(progress)
+            draft._build(_never_back(progress))
             progress(f"verifying {self.framework.name}", 0.97)
             stamp = {"verified": draft.verify(), "interpreter": draft.interpreter}
             (draft.folder / _STAMP).write_text(json.dumps(stamp))
@@ -272,6 +282,18 @@ def _fingerprint(framework: FrameworkConfig) -> str:
     defined = [platform.machine(), runtime.kind, runtime.suite, runtime.interpreter]
     content = [sorted(runtime.packages), sorted(runtime.wheels), sorted(runtime.links.items())]
     return hashlib.sha256(json.dumps([defined, content]).encode()).hexdigest()[:8]
+
+
+def _never_back(progress: ProgressCallback) -> ProgressCallback:
+    """Fractions are guessed from what has appeared so far, and a guess may turn out high."""
+    highest = 0.0
+
+    def report(task: str, fraction: float | None) -> None:
+        nonlocal highest
+        highest = max(highest, fraction or 0.0)
+        progress(task, highest)
+
+    return report
 
 
 def delete_tree(folder: Path) -> None:

@@ -6,10 +6,12 @@ be touched; the folder then is the root of the worker's sandbox.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -68,10 +70,14 @@ class DebianRuntime(Runtime):
         return [*([Problem(fact, remedy)] if fault else []), *super().missing()]
 
     def _needs(self) -> list[Problem]:
-        if shutil.which("mmdebstrap"):
-            return []
-        remedy = apt_install("mmdebstrap", "bubblewrap")
-        return [Problem("mmdebstrap is not on PATH", remedy)]
+        problems = []
+        if not shutil.which("mmdebstrap"):
+            remedy = apt_install("mmdebstrap", "bubblewrap")
+            problems.append(Problem("mmdebstrap is not on PATH", remedy))
+        if self.framework.runtime.wheels and not importlib.util.find_spec("pip"):
+            fact = f"pip is not installed for {sys.executable}"
+            problems.append(Problem(fact, f"{sys.executable} -m ensurepip"))
+        return problems
 
     def _exposed(self) -> list[Path]:
         return [self.folder / "wheels"]
@@ -92,14 +98,16 @@ class DebianRuntime(Runtime):
         kept = self.downloads / "debs"
         kept.mkdir(parents=True, exist_ok=True)
         for deb in kept.glob("*.deb"):
-            os.link(deb, archives / deb.name)
-        suite = self.framework.runtime.suite
-        remedy = "set framework.runtime.mirror= to a mirror that has this suite, such as an archive of old releases"
+            deb.rename(archives / deb.name)
+        remedy = (
+            f"where the mirror has dropped {self.framework.runtime.suite}, set "
+            "framework.runtime.mirror= to one that has it, such as Debian's archive"
+        )
         run_logged(
             self._mmdebstrap(),
             self.log,
             self._watch(progress),
-            f"if {suite} was not found, {remedy}",
+            remedy,
         )
         self._keep_downloads()
         shutil.rmtree(archives)
@@ -110,7 +118,7 @@ class DebianRuntime(Runtime):
         mode = "root" if os.geteuid() == 0 else "chrootless"
         return [
             *("mmdebstrap", "--variant=extract", f"--mode={mode}"),
-            *("--skip=check/empty", "--skip=essential/unlink", "--skip=cleanup/apt/cache"),
+            "--skip=check/empty,essential/unlink,cleanup/apt/cache,chroot/mount",
             f"--include={','.join(runtime.packages)}",
             f"--extract-hook={_LIST_HOOK}",
             *(f"--aptopt={line}" for line in _apt_network_settings()),
@@ -136,7 +144,7 @@ class DebianRuntime(Runtime):
         return tick
 
     def _keep_downloads(self) -> None:
-        """Move the .deb files to where the next attempt finds them; apt names only whole ones so."""
+        """Move the .deb files, whole and checked, to where the next attempt finds them."""
         kept = self.downloads / "debs"
         kept.mkdir(parents=True, exist_ok=True)
         for deb in (self.root / _ARCHIVES).glob("*.deb"):

@@ -20,7 +20,7 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
         params: ``blas``, ``threads`` and ``blas_kernel`` are looked at, each may be missing.
 
     Raises:
-        ConfigError: For a BLAS or kernel the framework does not have, or an unusable number of threads.
+        ConfigError: For a BLAS or kernel the framework does not have, or unusable ``threads``.
     """
     blas = _chosen(framework, params.get("blas"))
     variables = dict(blas.environment)

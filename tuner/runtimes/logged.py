@@ -32,7 +32,7 @@ def run_logged(
         remedy: What to do when it fails, for the error's line.
 
     Raises:
-        RuntimeUnavailable: If it cannot be started or fails: its last words, and where the rest is.
+        RuntimeUnavailable: If it cannot be started or fails: what it said, and where the rest is.
     """
     with log.open("ab") as output:
         start = output.tell()
@@ -96,8 +96,8 @@ def _describe(command: Sequence[str], code: int, log: Path, start: int, remedy: 
 def last_words(output: str) -> str:
     """The line of a command's output that says best why it failed, shortened."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    faults = [line for line in lines if line.lower().startswith(("e:", "err", "fatal"))]
-    words = (faults or lines or ["no output"])[-1] if not faults else faults[0]
+    faults = [line for line in lines if line.lower().startswith(("e:", "error", "fatal"))]
+    words = (faults[:1] or lines[-1:] or ["no output"])[0]
     if len(words) <= _SHOWN_CHARACTERS:
         return words
     return f"{words[: _SHOWN_CHARACTERS - 1]}…"

@@ -51,9 +51,9 @@ def _probe(bwrap: str) -> str:
         return ""
     said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
     return (
-        f"{bwrap} is not allowed to make a sandbox ({said}); allow user namespaces "
-        "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0)"
-        ", or start the container with --privileged"
+        f"{bwrap} is not allowed to make a sandbox ({said}); allow user namespaces (sysctl "
+        "kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), "
+        "or start the container with --privileged"
     )
 
 
@@ -103,7 +103,7 @@ def _expand(source: Path, target: Path, inner: Sequence[Path]) -> Iterator[str]:
     A mount point cannot be made in a read-only folder: a tuner installed below ``/usr`` needs it.
     """
     if source.is_symlink():
-        yield from ("--symlink", os.readlink(source), str(target))
+        yield from ("--symlink", str(source.readlink()), str(target))
     elif source.is_dir() and any(target in path.parents for path in inner):
         yield from ("--dir", str(target))
         for entry in sorted(source.iterdir()):

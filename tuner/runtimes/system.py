@@ -14,7 +14,7 @@ from tuner.runtimes.base import Problem, Runtime, interpreter_folders
 
 
 class SystemRuntime(Runtime):
-    """A command of this machine: an absolute path, a name on PATH, or ``{python}``, the tuner's."""
+    """A command of this machine: a path, a name on PATH, or ``{python}``, the tuner's own."""
 
     fetches = False
 
@@ -49,7 +49,10 @@ class SystemRuntime(Runtime):
         if self._find():
             return []
         wanted = self.framework.runtime.interpreter
-        remedy = f"install {self.framework.title} and put {wanted} on PATH, or set framework.runtime.interpreter= to its path"
+        remedy = (
+            f"install {self.framework.title} and put {wanted} on PATH, or set "
+            "framework.runtime.interpreter= to its path"
+        )
         return [Problem(f"{wanted} was not found", remedy)]
 
     @property

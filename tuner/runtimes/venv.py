@@ -15,7 +15,7 @@ from tuner.progress import ProgressCallback
 from tuner.runtimes.base import Problem, Runtime, interpreter_folders
 from tuner.runtimes.logged import run_logged
 
-_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+_ASK = "import sys; print('.'.join(map(str, sys.version_info[:3])) + '. ' + sys.executable)"
 
 
 class VenvRuntime(Runtime):
@@ -38,7 +38,10 @@ class VenvRuntime(Runtime):
         version = self.framework.runtime.interpreter
         if find_python(version) or shutil.which("uv"):
             return []
-        remedy = f"put python{version} on PATH, or pyenv install {version}, or install uv, which fetches it"
+        remedy = (
+            f"put python{version} on PATH, or pyenv install {version}, or install uv, which "
+            "fetches it"
+        )
         return [Problem(f"no Python {version} that runs was found", remedy)]
 
     def _exposed(self) -> list[Path]:
@@ -51,7 +54,7 @@ class VenvRuntime(Runtime):
         try:
             run_logged([base, "-m", "venv", str(self.folder)], self.log)
         except RuntimeUnavailable:  # before 3.3, or Debian's without ensurepip
-            run_logged([base, "-m", "virtualenv", str(self.folder)], self.log)
+            run_logged([base, "-m", "virtualenv", "--clear", str(self.folder)], self.log)
         packages = self.framework.runtime.packages
         if not packages:
             return
@@ -82,8 +85,9 @@ def find_python(version: str) -> str:
     Looked for are this interpreter, ``python<version>`` on PATH, and pyenv's versions.
     """
     for candidate in _candidates(version):
-        if f"{_answer([candidate, '-c', _VERSION])}.".startswith(f"{version}."):
-            return candidate
+        said = _answer([candidate, "-c", _ASK])
+        if said.startswith(f"{version}."):
+            return said.partition(" ")[2]
     return ""
 
 

@@ -1,0 +1,211 @@
+"""The sandbox keeps a worker from everything but what it was given."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tuner.runtimes.base import interpreter_folders
+from tuner.runtimes.sandbox import sandbox_fault, sandbox_prefix
+
+needs_bwrap = pytest.mark.skipif(bool(sandbox_fault()), reason=sandbox_fault())
+
+
+def run_python(
+    statement: str, readable: Sequence[Path] = (), writable: Sequence[Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    prefix = sandbox_prefix(None, [*interpreter_folders(sys.executable), *readable], writable)
+    return subprocess.run(
+        [*prefix, sys.executable, "-c", statement], capture_output=True, text=True, timeout=20
+    )
+
+
+@pytest.fixture
+def writable(tmp_path: Path) -> Path:
+    folder = tmp_path / "writable"
+    folder.mkdir()
+    return folder
+
+
+@needs_bwrap
+def test_it_starts_in_its_folder_and_may_write_there(writable):
+    done = run_python("open('made', 'w').write('x')", writable=[writable])
+    assert done.returncode == 0, done.stderr
+    assert (writable / "made").read_text() == "x"
+
+
+@needs_bwrap
+def test_what_it_may_read_has_the_same_path_and_is_not_writable(tmp_path, writable):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "given").write_text("given")
+    given = tmp_path / "data" / "given"
+    done = run_python(
+        f"print(open({str(given)!r}).read()); open({str(given)!r}, 'w')",
+        [given.parent],
+        [writable],
+    )
+    assert done.stdout == "given\n"
+    assert "Read-only" in done.stderr
+    assert given.read_text() == "given"
+
+
+@needs_bwrap
+def test_a_folder_inside_a_writable_one_can_stay_read_only(writable):
+    (writable / "data").mkdir()
+    done = run_python("open('data/made', 'w')", [writable / "data"], [writable])
+    assert "Read-only" in done.stderr
+
+
+@needs_bwrap
+@pytest.mark.parametrize("place", ["/usr", "/etc", str(Path(__file__).parent), "/proc/sys"])
+def test_nothing_else_can_be_written(place, writable):
+    done = run_python(f"open({place + '/sandbox-made-this'!r}, 'w')", writable=[writable])
+    assert done.returncode != 0
+    assert not Path(place, "sandbox-made-this").exists()
+
+
+@needs_bwrap
+def test_other_files_below_tmp_are_not_there(tmp_path, writable):
+    (tmp_path / "secret").touch()
+    done = run_python(
+        f"import os; print(os.path.exists({str(tmp_path / 'secret')!r}))", writable=[writable]
+    )
+    assert done.stdout == "False\n"
+
+
+@needs_bwrap
+def test_a_link_to_a_writable_folder_works(tmp_path, writable):
+    link = tmp_path / "link"
+    link.symlink_to(writable)
+    done = run_python(f"open({str(link / 'made')!r}, 'w')", writable=[link])
+    assert done.returncode == 0, done.stderr
+    assert (writable / "made").exists()
+
+
+@needs_bwrap
+def test_there_is_no_network(writable):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        connect = f"import socket; socket.create_connection({address!r}, 2)"
+        assert run_python(connect, writable=[writable]).returncode != 0
+        outside = subprocess.run([sys.executable, "-c", connect], timeout=20)
+        assert outside.returncode == 0
+
+
+@needs_bwrap
+def test_what_it_started_dies_with_it(writable):
+    statement = (
+        "import os, subprocess, sys, time;"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'],"
+        " start_new_session=True);"
+        "open('started', 'w'); time.sleep(60)"
+    )
+    prefix = sandbox_prefix(None, interpreter_folders(sys.executable), [writable])
+    environment = {**os.environ, "SANDBOX_TEST": str(writable)}
+    process = subprocess.Popen([*prefix, sys.executable, "-c", statement], env=environment)
+    try:
+        wait_until((writable / "started").exists)
+        assert len(marked(writable)) >= 3
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    wait_until(lambda: not marked(writable))
+
+
+def marked(folder: Path) -> list[str]:
+    """Ids of the processes with the folder's mark in their environment."""
+    mark = f"SANDBOX_TEST={folder}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes():
+                found.append(path.parts[2])
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(holds) -> None:
+    deadline = time.monotonic() + 4
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@needs_bwrap
+def test_environment_and_streams_pass_through(writable):
+    prefix = sandbox_prefix(None, interpreter_folders(sys.executable), [writable])
+    statement = "import os, sys; print(os.environ['GIVEN'], sys.stdin.read())"
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", statement],
+        input="stdin",
+        env={"GIVEN": "environment"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.stdout == "environment stdin\n"
+
+
+@needs_bwrap
+def test_shared_memory_and_cores_are_those_of_the_machine(writable):
+    statement = (
+        "import mmap, os; open('/dev/shm/made', 'w');"
+        "print(sorted(os.listdir('/sys/devices/system/cpu')) != [], os.cpu_count())"
+    )
+    done = run_python(statement, writable=[writable])
+    assert done.stdout == f"True {os.cpu_count()}\n", done.stderr
+
+
+def build_suite(root: Path) -> None:
+    """A root of its own that borrows the machine's libraries, so that programs run in it."""
+    for name in ("usr/share", "usr/local/lib", "etc", "proc", "home"):
+        (root / name).mkdir(parents=True)
+    (root / "etc" / "suite").write_text("suite")
+    (root / "usr" / "local" / "lib" / "own").write_text("own")
+    (root / "bin").symlink_to("usr/bin")
+
+
+@needs_bwrap
+def test_a_suite_is_the_root_and_may_hold_folders_of_the_machine(tmp_path):
+    """A tuner installed below ``/usr`` is read there although ``/usr`` is the suite's."""
+    root = tmp_path / "root"
+    build_suite(root)
+    foreign = Path("/usr/local/lib/tuner-test")
+    prefix = sandbox_prefix(root, [tmp_path], [])
+    options = [
+        prefix[place + 2]
+        for place, word in enumerate(prefix)
+        if word in ("--ro-bind", "--symlink", "--bind")
+    ]
+    assert {"/usr", "/etc", "/bin"} <= set(options)
+    assert "/home" not in options
+    parts = sandbox_prefix(root, [foreign], [])
+    assert parts[parts.index("--dir") + 1] == "/usr"
+    assert str(root / "usr/local/lib/own") in parts
+    assert str(foreign) in parts
+
+
+def test_without_bwrap_the_fault_names_the_remedy(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "bwrap is not on PATH" in sandbox_fault()
+    assert "apt-get install -y bubblewrap" in sandbox_fault()
+
+
+def test_a_bwrap_that_is_forbidden_is_noticed(monkeypatch, tmp_path):
+    forbidden = tmp_path / "bwrap"
+    forbidden.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create namespace' >&2\nexit 1\n"
+    )
+    forbidden.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "No permissions to create namespace" in sandbox_fault()
+    assert "; " in sandbox_fault()
