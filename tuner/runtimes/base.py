@@ -16,7 +16,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from tuner.config import FrameworkConfig
 from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback, no_progress
 from tuner.runtimes.environment import blas_environment, library_path
-from tuner.runtimes.logged import last_words
+from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.sandbox import sandbox_fault, sandbox_prefix
 from tuner.trial import Params
 
@@ -245,6 +245,12 @@ class Runtime(abc.ABC):
             raise
         progress(f"installed {self.framework.name}", 1.0)
 
+    def _run(
+        self, command: Sequence[str], remedy: str = "", tick: Callable[[], None] = lambda: None
+    ) -> None:
+        """Run a command that works on ``folder``; see ``run_logged``."""
+        run_logged(command, self.log, self.folder, tick=tick, remedy=remedy)
+
     def _discard(self) -> None:
         """Delete an installation that was not finished."""
         delete_tree(self.folder)
@@ -256,6 +262,7 @@ class Runtime(abc.ABC):
             if name == self.folder.name or not Path("/proc", pid).exists():
                 leftover = copy.copy(self)
                 leftover.folder = folder
+                end_commands_of(folder)
                 leftover._discard()
 
     def _disk_space(self) -> list[Problem]:

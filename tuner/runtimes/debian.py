@@ -20,7 +20,6 @@ from urllib.parse import unquote
 from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback
 from tuner.runtimes.base import Problem, Runtime
-from tuner.runtimes.logged import run_logged
 from tuner.runtimes.sandbox import apt_install, sandbox_fault
 from tuner.runtimes.wheels import fetch_wheels, unpack_libraries
 
@@ -86,7 +85,7 @@ class DebianRuntime(Runtime):
         wheels = self.framework.runtime.wheels
         if wheels:
             progress(f"fetching {', '.join(wheels)}", 0.01)
-            fetched = fetch_wheels(wheels, self.downloads / "wheels", self.log)
+            fetched = fetch_wheels(wheels, self.downloads / "wheels", self._run)
             unpack_libraries(fetched, self.folder / "wheels")
             for name, target in self.framework.runtime.links.items():
                 (self.folder / "wheels" / name).symlink_to(target)
@@ -103,12 +102,7 @@ class DebianRuntime(Runtime):
             f"where the mirror has dropped {self.framework.runtime.suite}, set "
             "framework.runtime.mirror= to one that has it, such as Debian's archive"
         )
-        run_logged(
-            self._mmdebstrap(),
-            self.log,
-            self._watch(progress),
-            remedy,
-        )
+        self._run(self._mmdebstrap(), remedy, self._watch(progress))
         self._keep_downloads()
         shutil.rmtree(archives)
 

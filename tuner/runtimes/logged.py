@@ -6,12 +6,14 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import RuntimeUnavailable
 
+_MARK = "TUNER_INSTALLS"
 _POLL_S = 0.2
 _END_GRACE_S = 5.0
 _SHOWN_CHARACTERS = 200
@@ -20,6 +22,8 @@ _SHOWN_CHARACTERS = 200
 def run_logged(
     command: Sequence[str],
     log: Path,
+    folder: Path,
+    *,
     tick: Callable[[], None] = lambda: None,
     remedy: str = "",
 ) -> None:
@@ -28,6 +32,7 @@ def run_logged(
     Args:
         command: Argument list, found on PATH.
         log: File that stays when the command fails.
+        folder: What it works on; ``end_commands_of`` finds it by that.
         tick: Called several times a second meanwhile.
         remedy: What to do when it fails, for the error's line.
 
@@ -43,7 +48,7 @@ def run_logged(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd="/",
-                env=_environment(),
+                env=_environment() | {_MARK: str(folder)},
                 start_new_session=True,
             )
         except OSError as error:
@@ -83,6 +88,29 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_GRACE_S)
     process.wait()
+
+
+def end_commands_of(folder: Path) -> None:
+    """Kill what still works on ``folder`` for a process that was itself killed.
+
+    ``mmdebstrap`` finishes its work first when it is asked to end.
+    """
+    mark = f"{_MARK}={folder}\0".encode()
+    deadline = time.monotonic() + _END_GRACE_S
+    while time.monotonic() < deadline:
+        found = [path.parent for path in Path("/proc").glob("[0-9]*/environ") if _has(path, mark)]
+        if not found:
+            return
+        for process in found:
+            with suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
+        time.sleep(_POLL_S / 4)
+
+
+def _has(path: Path, mark: bytes) -> bool:
+    with suppress(OSError):
+        return mark in path.read_bytes()
+    return False
 
 
 def _describe(command: Sequence[str], code: int, log: Path, start: int, remedy: str) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback
 from tuner.runtimes.base import Problem, Runtime, interpreter_folders
-from tuner.runtimes.logged import run_logged
 
 _ASK = "import sys; print('.'.join(map(str, sys.version_info[:3])) + '. ' + sys.executable)"
 
@@ -52,9 +51,9 @@ class VenvRuntime(Runtime):
         progress(f"making a virtual environment for {title}", 0.02)
         base = self._base_python()
         try:
-            run_logged([base, "-m", "venv", str(self.folder)], self.log)
+            self._run([base, "-m", "venv", str(self.folder)])
         except RuntimeUnavailable:  # before 3.3, or Debian's without ensurepip
-            run_logged([base, "-m", "virtualenv", "--clear", str(self.folder)], self.log)
+            self._run([base, "-m", "virtualenv", "--clear", str(self.folder)])
         packages = self.framework.runtime.packages
         if not packages:
             return
@@ -66,13 +65,13 @@ class VenvRuntime(Runtime):
 
         options = ["--cache-dir", str(self.downloads / "pip"), "--disable-pip-version-check"]
         command = [self.interpreter, "-m", "pip", "install", *options, *packages]
-        run_logged(command, self.log, tick, remedy="pip needs to reach its package index")
+        self._run(command, "pip needs to reach its package index", tick)
 
     def _base_python(self) -> str:
         version = self.framework.runtime.interpreter
         found = find_python(version)
         if not found:
-            run_logged(["uv", "python", "install", version], self.log)
+            self._run(["uv", "python", "install", version])
             found = _answer(["uv", "python", "find", "--no-project", version])
         if not found:
             raise RuntimeUnavailable(f"{self.framework.name}: {self._needs()[0]}")

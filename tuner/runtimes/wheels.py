@@ -6,10 +6,8 @@ import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
-
-from tuner.runtimes.logged import run_logged
 
 _LIBRARY = re.compile(r"lib[^/]+\.so(\.\d+)*")
 # Intel's wheels: for clusters, GPUs, other compilers, 64-bit indices, debuggers and profilers
@@ -19,18 +17,22 @@ _NOT_FOR_CPU_RUNS = re.compile(
 )
 
 
-def fetch_wheels(pins: Sequence[str], folder: Path, log: Path) -> list[Path]:
+def fetch_wheels(
+    pins: Sequence[str], folder: Path, run: Callable[[list[str], str], None]
+) -> list[Path]:
     """Download pinned packages (``name==version``) as wheels; those in ``folder`` are kept.
 
-    Raises:
-        RuntimeUnavailable: If pip fails.
+    Args:
+        pins: What to fetch, without dependencies.
+        folder: Where to.
+        run: Runs a command, given what helps when it fails, and raises then.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lacking = [pin for pin in pins if not _whole_wheel(pin, folder)]
     if lacking:
         options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--progress-bar=off"]
         command = [sys.executable, "-m", "pip", "download", *options, "-d", str(folder), *lacking]
-        run_logged(command, log, remedy="pip needs to reach its package index")
+        run(command, "pip needs to reach its package index")
     return [wheel for pin in pins for wheel in _wheels(pin, folder)]
 
 
