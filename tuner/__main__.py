@@ -94,7 +94,8 @@ def _run_study(composed: DictConfig, command: str) -> None:
 
     config = OmegaConf.to_object(composed)
     result = tune(config, command=command)  # type: ignore[arg-type]  # to_object is untyped
-    print_summary(result, Console())
+    # rich takes a pipe for 80 columns, where the table would become a list
+    print_summary(result, Console(width=None if sys.stdout.isatty() else 110))
 
 
 def prepare_overrides(words: Sequence[str]) -> list[str]:

@@ -180,7 +180,7 @@ class BudgetConfig:
     time_s: float = 690.0
     trials: int = 0
     verify_share: float = 0.35
-    trial_share: float = 0.05
+    trial_share: float = 0.1
     default_share: float = 1.0
 
 
@@ -200,8 +200,8 @@ class VerifyConfig:
 
     finalists: int = 3
     repeats: int = 3
-    rate_share: float = 0.1
-    long_s: float = 60.0
+    rate_share: float = 0.05
+    long_s: float = 40.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from tuner.runner import Listener, TrialSetup, run_trial
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
 
-_RATE_S = 20.0  # a long run that was disturbed has its rate measured anew for about this long
+_RATE_S = 5.0  # a long run that was disturbed has its rate measured anew for about this long
 
 
 class Executor(Protocol):
@@ -109,6 +109,7 @@ def _repeat_of(result: TrialResult, attempt: int) -> Trial:
         params=result.params,
         kind=TrialKind.REPEAT,
         train_time_limit_s=None,
+        rivals=(),
         share=share,
         test=False,
     )

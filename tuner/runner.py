@@ -43,7 +43,9 @@ Listener = Callable[[Trial, int, float], None]
 Failure = tuple[TrialStatus, str]
 
 WORKER_API = Path(__file__).parent / "worker_api"
-_HOPELESS = 20.0  # a trial that would need this many times its limit is stopped at a quarter of it
+_HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
+_FAR_BEHIND_ACCURACY = 0.01  # a trial this far behind one that took
+_FAR_BEHIND_TIME = 0.6  # this fraction of its time is stopped
 _EXIT_GRACE_S = 10.0
 _POLL_S = (0.002, 0.05)
 _MAX_FILE_BYTES = 2**30
@@ -271,7 +273,8 @@ class _Watch:
     listener: Listener | None
     cancel: threading.Event | None
     mapped: set[str] = field(default_factory=set)
-    stopping: bool = False
+    stopping: str = ""
+    """Why the trial was asked to stop."""
 
     def __post_init__(self) -> None:
         self.log = EventLog(self.folder / "events.jsonl")
@@ -329,15 +332,32 @@ class _Watch:
         return None
 
     def _steer(self) -> None:
-        """Ask a trial to stop that reached its limit, or plainly never gets near its end."""
-        limit, log = self.trial.train_time_limit_s, self.log
-        if limit is None or self.stopping or not log.iteration:
-            return
-        projected = log.train_time_s / log.iteration * trained_iterations(self.trial)
-        hopeless = projected > _HOPELESS * limit and log.train_time_s > limit / 4
-        if log.train_time_s > limit or hopeless:
+        """Ask a trial to stop that reached its limit, or plainly leads nowhere."""
+        if not self.stopping and self.log.iteration:
+            self.stopping = self._past_limit() or self._far_behind()
+        if self.stopping:
             request_stop(self.folder)
-            self.stopping = True
+
+    def _past_limit(self) -> str:
+        limit, log = self.trial.train_time_limit_s, self.log
+        if limit is None:
+            return ""
+        if log.train_time_s > limit:
+            return f"its limit of {limit:.0f} s was reached"
+        projected = log.train_time_s / log.iteration * trained_iterations(self.trial)
+        if projected > _HOPELESS * limit and log.train_time_s > limit / 4:
+            return f"it would have taken {projected:.0f} s, its limit is {limit:.0f} s"
+        return ""
+
+    def _far_behind(self) -> str:
+        if not self.log.checkpoints or not self.trial.rivals:
+            return ""
+        last = self.log.checkpoints[-1]
+        for time_s, accuracy in self.trial.rivals:
+            ahead = accuracy - last.val_accuracy > _FAR_BEHIND_ACCURACY
+            if ahead and time_s < _FAR_BEHIND_TIME * last.train_time_s:
+                return f"another trial had {100 * accuracy:.1f} % after {time_s:.1f} s"
+        return ""
 
 
 def _conclude(watch: _Watch, failure: Failure | None, usage: Usage, tail: str) -> TrialResult:
@@ -378,7 +398,8 @@ def _status(watch: _Watch, measurement: Measurement | None) -> Failure:
     if doubt:
         return TrialStatus.INVALID, doubt
     if log.iteration < trained_iterations(watch.trial):
-        return TrialStatus.STOPPED, f"stopped after {log.iteration} iterations at its time limit"
+        why = watch.stopping or "the worker ended by itself"
+        return TrialStatus.STOPPED, f"stopped after {log.iteration} iterations: {why}"
     return TrialStatus.COMPLETE, ""
 
 

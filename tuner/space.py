@@ -113,11 +113,19 @@ class Default:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """All params of one framework, in the order in which they are chosen."""
+    """All params of one framework, in the order in which they are chosen.
+
+    Attributes:
+        framework: Its name.
+        params: What may be chosen.
+        defaults: The framework's own defaults.
+        start: Differences from the default that are worth trying first.
+    """
 
     framework: str
     params: Mapping[str, Range | Choices]
     defaults: tuple[Default, ...]
+    start: tuple[Params, ...] = ()
 
     @classmethod
     def load(
@@ -142,6 +150,7 @@ class SearchSpace:
         try:
             raw = yaml.safe_load(path.read_text(encoding="utf-8"))
             entries = {name: dict(entry) for name, entry in raw["params"].items()}
+            start = tuple(dict(each) for each in raw.get("start", []))
             defaults = tuple(
                 Default(each["model"], tuple(each["datasets"]), each["params"], each["source"])
                 for each in raw["defaults"]
@@ -156,7 +165,7 @@ class SearchSpace:
         params = {
             name: _read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
-        return cls(path.stem, params, defaults)
+        return cls(path.stem, params, defaults, start)
 
     def suggest(self, trial: Suggests) -> dict[str, ParamValue]:
         """Let a sampler's trial propose params."""
@@ -173,6 +182,11 @@ class SearchSpace:
                 return f"{name} {refusal}"
         unknown = sorted(set(params) - set(self.params))
         return f"{', '.join(unknown)} is no param of {self.framework}" if unknown else ""
+
+    def start_points(self, default: Params) -> list[dict[str, ParamValue]]:
+        """Params worth trying first that this machine and these ranges allow."""
+        points = [{**default, **each} for each in self.start]
+        return [each for each in points if not self.contains(each)]
 
     def optuna_params(self, params: Params) -> dict[str, ParamValue]:
         """The same params under the names and without the constants that a sampler sees."""

@@ -286,6 +286,18 @@ class _Study:
             seed=self.config.seed,
             train_time_limit_s=limit,
             time_limit_s=_KILL_FACTOR * limit + _KILL_EXTRA_S,
+            rivals=self._rivals(),
+        )
+
+    def _rivals(self) -> tuple[tuple[float, float], ...]:
+        """What a trial must keep up with where accuracy and time are all that counts."""
+        if {each.name for each in self.objectives} != {"accuracy", "train_time_s"}:
+            return ()
+        return tuple(
+            (point.train_time_s, point.val_accuracy)
+            for each in front_of(self.trials, self.objectives)
+            if not each.trial.projected
+            for point in each.checkpoints
         )
 
     def _checked_default(self, result: TrialResult) -> TrialResult:

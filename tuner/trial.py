@@ -76,6 +76,8 @@ class Trial:
         test: Whether the test split may be evaluated.
         share: Fraction (0–1] of ``iterations`` that is really trained; below 1 the training
             time is projected from the measured rate.
+        rivals: Seconds of training and validation accuracy of the best trials so far; a trial
+            that falls plainly behind them is asked to stop.
     """
 
     number: int
@@ -86,6 +88,7 @@ class Trial:
     time_limit_s: float = 3600.0
     test: bool = False
     share: float = 1.0
+    rivals: tuple[tuple[float, float], ...] = ()
 
     @property
     def name(self) -> str:
@@ -216,6 +219,7 @@ class TrialResult:
         raw = json.loads(text)
         trial = raw.pop("trial")
         trial["kind"] = TrialKind(trial["kind"])
+        trial["rivals"] = tuple((time_s, accuracy) for time_s, accuracy in trial["rivals"])
         measurement = raw.pop("measurement")
         return cls(
             trial=Trial(**trial),

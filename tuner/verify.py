@@ -22,6 +22,7 @@ from tuner.results import Comparison, Interval, Verified, front_of
 from tuner.trial import Trial, TrialKind, TrialResult
 
 _LEAST_ROUNDS = 2
+_LEAST_RATE_S = 8.0  # a rate measured for less is mostly noise
 
 
 def pick_finalists(
@@ -131,9 +132,10 @@ class Plan:
         long = entrant.metrics["train_time_s"] > self.config.long_s
         # trial 0 was itself a full run with the test split; a finalist's first repeat is one
         has_full_run = index == 0 or turn > 0
+        rate = max(self.config.rate_share, _LEAST_RATE_S / entrant.metrics["train_time_s"])
         if entrant.trial.projected:
-            return min(entrant.trial.share, self.config.rate_share)
-        return self.config.rate_share if long and has_full_run else 1.0
+            return min(entrant.trial.share, rate)
+        return min(rate, 1.0) if long and has_full_run else 1.0
 
     def place(self, number: int) -> tuple[int, int]:
         """Round and entrant of the run with this number."""

@@ -53,7 +53,8 @@ class VenvRuntime(Runtime):
         try:
             self._run([base, "-m", "venv", str(self.folder)])
         except RuntimeUnavailable:  # before 3.3, or Debian's without ensurepip
-            self._run([base, "-m", "virtualenv", "--clear", str(self.folder)])
+            remedy = f"give {base} the module venv with ensurepip, or virtualenv"
+            self._run([base, "-m", "virtualenv", "--clear", str(self.folder)], remedy)
         packages = self.framework.runtime.packages
         if not packages:
             return

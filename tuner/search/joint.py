@@ -70,7 +70,8 @@ class JointSearch:
         self.default = default
         self._default_outside = bool(space.contains(default))
         if not self._study.trials:
-            self._enqueue(0, default)
+            for number, params in enumerate([default, *space.start_points(default)]):
+                self._enqueue(number, params)
 
     def _enqueue(self, number: int, params: Params) -> None:
         outside = number == 0 and self._default_outside
