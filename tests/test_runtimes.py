@@ -453,6 +453,27 @@ def test_a_suite_that_no_mirror_has_names_the_setting(tmp_path):
     assert not list((tmp_path / "home" / "runtimes").glob("*.partial-*"))
 
 
+@pytest.mark.runtime
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_what_was_fetched_is_not_fetched_again(tmp_path):
+    config = framework(
+        "debian", suite="bullseye", interpreter="/usr/bin/python3.9", packages=["python3-minimal"]
+    )
+    runtime = find_runtime(config, tmp_path)
+    if runtime.missing():
+        pytest.skip(str(runtime.missing()[0]))
+    fractions: list[float | None] = []
+    runtime.install(lambda task, fraction: fractions.append(fraction))
+    assert fractions == sorted(fractions)
+    fetched = {path: path.stat().st_ino for path in runtime.downloads.glob("debs/*.deb")}
+    assert len(fetched) == len(runtime.packages())
+    runtime.folder.rename(f"{runtime.folder}.partial-0")
+    runtime.install()
+    assert {path: path.stat().st_ino for path in fetched} == fetched
+    assert runtime.verify() == "example 1.0"
+
+
 @pytest.fixture
 def caffe() -> Runtime:
     """The real one, in the user's own cache; installed there by the first test that needs it."""

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.runtimes.base import interpreter_folders
-from tuner.runtimes.sandbox import sandbox_fault, sandbox_prefix
+from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
 
 needs_bwrap = pytest.mark.skipif(bool(sandbox_fault()), reason=sandbox_fault())
 

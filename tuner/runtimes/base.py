@@ -307,16 +307,3 @@ def delete_tree(folder: Path) -> None:
     """Delete a folder; never across a mount point that a killed installation may have left."""
     if folder.is_dir():
         subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False)
-
-
-def interpreter_folders(interpreter: str) -> list[Path]:
-    """Installation folders of an interpreter and of those its symbolic links lead to.
-
-    Only what the sandbox's empty ``/tmp`` would hide has to be mounted; the rest is there.
-    """
-    chain, path = [Path(interpreter)], Path(interpreter)
-    while path.is_symlink():
-        path = path.parent / path.readlink()
-        chain.append(path)
-    prefixes = [each.parent.parent if each.parent.name == "bin" else each for each in chain]
-    return [each for each in prefixes if len(each.parts) > 2]

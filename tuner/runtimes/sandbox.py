@@ -84,6 +84,19 @@ def sandbox_prefix(
     return [bwrap, *mounts, *_ISOLATION, "--chdir", start, "--"]
 
 
+def interpreter_folders(interpreter: str) -> list[Path]:
+    """Installation folders of an interpreter and of those its symbolic links lead to.
+
+    Only what the sandbox's empty ``/tmp`` would hide has to be mounted; the rest is there.
+    """
+    chain, path = [Path(interpreter)], Path(interpreter)
+    while path.is_symlink():
+        path = path.parent / path.readlink()
+        chain.append(path)
+    prefixes = [each.parent.parent if each.parent.name == "bin" else each for each in chain]
+    return [each for each in prefixes if len(each.parts) > 2]
+
+
 def _host_mounts() -> list[str]:
     return [*("--ro-bind", "/", "/", "--dev", "/dev"), *("--proc", "/proc", "--tmpfs", str(_TMP))]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback
-from tuner.runtimes.base import Problem, Runtime, interpreter_folders
+from tuner.runtimes.base import Problem, Runtime
+from tuner.runtimes.sandbox import interpreter_folders
 
 
 class SystemRuntime(Runtime):

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback
-from tuner.runtimes.base import Problem, Runtime, interpreter_folders
+from tuner.runtimes.base import Problem, Runtime
+from tuner.runtimes.sandbox import interpreter_folders
 
 _ASK = "import sys; print('.'.join(map(str, sys.version_info[:3])) + '. ' + sys.executable)"
 
