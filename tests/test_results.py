@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.report_samples import make_failed, make_result, make_study, make_verified_points
 
+from tests.report_samples import make_failed, make_result, make_study, make_verified_points
 from tuner.pareto import find_objective
 from tuner.results import Comparison, Interval, front_of, hypervolume_over_time
 from tuner.trial import TrialStatus
@@ -46,7 +47,7 @@ def test_hypervolume_over_time_never_falls(points):
     trials = [make_result(n, accuracy, time) for n, (accuracy, time) in enumerate(points)]
     volumes = hypervolume_over_time(trials, GOALS, (0.5, 200.0))
     assert len(volumes) == len(trials)
-    assert all(late >= early - 1e-9 for early, late in zip(volumes, volumes[1:], strict=False))
+    assert all(late >= early - 1e-9 for early, late in itertools.pairwise(volumes))
 
 
 def test_a_failed_trial_adds_no_hypervolume():

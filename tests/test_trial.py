@@ -8,8 +8,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.report_samples import make_failed, make_measurement, make_result
 
+from tests.report_samples import make_failed, make_measurement, make_result
 from tuner.trial import (
     Checkpoint,
     Measurement,

@@ -1,0 +1,282 @@
+"""What the user gives is refused in one line that names the value and what would work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SYNTHETIC
+from tuner.config import (
+    FrameworkConfig,
+    TuneConfig,
+    find_setting_file,
+    framework_folder,
+    framework_roots,
+    is_maximized,
+    list_datasets,
+    list_frameworks,
+    load_dataset_config,
+    load_framework,
+    objectives_of,
+    parse_constraint,
+    project_folder,
+    tuner_home,
+    validate,
+)
+from tuner.errors import ConfigError
+
+NAN, INF = float("nan"), float("inf")
+
+
+def changed(path: str, value: object) -> TuneConfig:
+    """A valid configuration but for one entry."""
+    config = TuneConfig()
+    *groups, name = path.split(".")
+    target: object = config
+    for group in groups:
+        target = getattr(target, group)
+    assert hasattr(target, name)
+    setattr(target, name, value)
+    return config
+
+
+def refusal(config: TuneConfig) -> str:
+    with pytest.raises(ConfigError) as refused:
+        validate(config)
+    assert "\n" not in str(refused.value)
+    assert refused.value.exit_code == 2
+    return str(refused.value)
+
+
+def test_the_defaults_are_valid_and_returned_unchanged():
+    config = TuneConfig()
+    assert validate(config) is config
+    assert config == TuneConfig()
+
+
+SHARES = (
+    "executor.memory_share",
+    "budget.trial_share",
+    "budget.default_share",
+    "verify.rate_share",
+)
+BAD = [
+    *((path, value, "above 0 and at most 1") for path in SHARES for value in (0, -0.1, 1.01, NAN)),
+    *(("budget.verify_share", value, "at least 0 and below 1") for value in (-0.1, 1.0, NAN)),
+    *(("verify.confidence", value, "between 0 and 1") for value in (0, 1, 95, -1, NAN)),
+    ("budget.trials", -1, "at least 0"),
+    ("verify.finalists", -1, "at least 0"),
+    ("verify.repeats", 0, "at least 1"),
+    ("measure.repeats", -1, "at least 0"),
+    ("executor.memory_limit_mb", -5, "at least 0"),
+    ("seed", -1, "at least 0"),
+    *(("budget.time_s", value, "above 0") for value in (0, -60, NAN)),
+    *(("measure.sample_interval_s", value, "above 0") for value in (0, -1, NAN)),
+    *(("framework.stall_limit_s", value, "above 0") for value in (0, -1)),
+    *(("verify.accuracy_margin", value, "at least 0") for value in (-0.001, NAN)),
+    *(("measure.max_foreign_pct", value, "at least 0") for value in (-1, NAN)),
+    *(("measure.max_steal_pct", value, "at least 0") for value in (-1, NAN)),
+    ("model", "resnet", "default, lenet"),
+    ("resume", "yes", "auto, never"),
+    ("progress", "loud", "auto, live, plain, none"),
+    ("search.name", "genetic", "joint"),
+    ("sampler.name", "cmaes", "tpe, nsga2, gp, random"),
+    ("executor.name", "slurm", "local"),
+    ("framework.runtime.install", "maybe", "auto, never"),
+    ("dataset.on_unavailable", "ignore", "fallback, error"),
+    ("objectives", [], "at least one name"),
+    ("objectives", ["accuracy", "accuracy"], "distinct names"),
+    ("objectives", ["accuracy", "test_accuracy"], "validation split"),
+    ("objectives", ["accuracy", "speed"], "train_time_s"),
+    ("constraints", ["peak_memory_mb<2048"], "name<=number"),
+    ("constraints", ["accuracy>=0.9", "ram<=5"], "peak_memory_mb"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "wanted"), BAD, ids=lambda each: str(each)[:30])
+def test_a_bad_value_is_named_with_what_would_work(path, value, wanted):
+    message = refusal(changed(path, value))
+    # lists are refused for one of their entries, constraints for one of their words
+    received = value[-1] if isinstance(value, list) and value else value
+    assert str(received).removesuffix("<=5") in message
+    assert wanted in message
+    name = path.removeprefix("framework.").removesuffix(".name")
+    if path not in ("objectives", "constraints"):
+        assert name in message
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        *((path, value) for path in SHARES for value in (0.001, 1)),
+        ("budget.verify_share", 0),
+        ("budget.trials", 0),
+        ("verify.finalists", 0),
+        ("verify.repeats", 1),
+        ("verify.accuracy_margin", 0),
+        ("measure.max_foreign_pct", 0),
+        ("seed", 0),
+        ("objectives", ["train_time_s"]),
+        ("objectives", ["accuracy", "train_time_s", "peak_memory_mb"]),
+        ("constraints", ["peak_memory_mb<=2048", "accuracy>=0.985"]),
+        ("resume", "never"),
+    ],
+)
+def test_values_at_the_edge_are_accepted(path, value):
+    validate(changed(path, value))
+
+
+def test_objectives_come_in_the_order_given():
+    config = changed("objectives", ["train_time_s", "accuracy"])
+    objectives = objectives_of(config)
+    assert [each.name for each in objectives] == ["train_time_s", "accuracy"]
+    assert [is_maximized(each) for each in objectives] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "upper", "limit"),
+    [
+        ("peak_memory_mb<=2048", "peak_memory_mb", True, 2048),
+        (" accuracy >= 0.985 ", "accuracy", False, 0.985),
+        ("train_time_s<=1e2", "train_time_s", True, 100),
+    ],
+)
+def test_constraints_are_read(text, name, upper, limit):
+    constraint = parse_constraint(text)
+    assert (constraint.objective.name, constraint.upper, constraint.limit) == (name, upper, limit)
+    assert parse_constraint(str(constraint)) == constraint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "accuracy",
+        "accuracy>=",
+        "accuracy>=high",
+        "accuracy>=nan",
+        "accuracy=0.9",
+        "accuracy==0.9",
+        "accuracy>0.9",
+        ">=0.9",
+        "accuracy>=0.9 0.8",
+        "accuracy>=0.9\nmore",
+        "2048>=peak_memory_mb",
+    ],
+)
+def test_what_is_no_constraint_is_refused(text):
+    with pytest.raises(ConfigError) as refused:
+        parse_constraint(text)
+    assert repr(text) in str(refused.value)
+    assert "such as peak_memory_mb<=2048" in str(refused.value)
+
+
+def test_violations_are_in_the_unit_of_the_constraint():
+    upper, lower = parse_constraint("peak_memory_mb<=100"), parse_constraint("accuracy>=0.9")
+    assert upper.violation({"peak_memory_bytes": 103 * 2**20}) == pytest.approx(3)
+    assert upper.violation({"peak_memory_bytes": 100 * 2**20}) == 0
+    assert lower.violation({"val_accuracy": 0.8}) == pytest.approx(0.1)
+    assert lower.violation({"val_accuracy": 0.95}) < 0
+    assert lower.violation({}) == INF
+    assert upper.violation({"val_accuracy": 1.0}) == INF
+
+
+def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
+    for name in ("TUNER_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tuner_home() == tmp_path / ".cache" / "tuner"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert tuner_home() == tmp_path / "xdg" / "tuner"
+    monkeypatch.setenv("TUNER_HOME", "~/cache")
+    assert tuner_home() == tmp_path / "cache"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNER_HOME", "here")
+    assert tuner_home() == tmp_path / "here"
+    monkeypatch.setenv("TUNER_HOME", "")
+    assert tuner_home() == tmp_path / "xdg" / "tuner"
+
+
+def test_a_tree_of_the_users_own_comes_first(monkeypatch):
+    monkeypatch.chdir(SYNTHETIC.parent)
+    assert framework_roots()[:-1] == []
+    assert framework_roots("synthetic")[0] == SYNTHETIC
+    assert framework_roots("synthetic")[1:] == framework_roots()
+    assert list_frameworks("synthetic") == sorted([*list_frameworks(), "synthetic"])
+    assert "synthetic" not in list_frameworks()
+    folder = framework_folder("synthetic", str(SYNTHETIC))
+    assert folder == SYNTHETIC / "frameworks" / "synthetic"
+
+
+def test_a_user_may_replace_a_framework_of_the_project(tmp_path):
+    (tmp_path / "frameworks" / "caffe").mkdir(parents=True)
+    (tmp_path / "conf" / "framework").mkdir(parents=True)
+    own = tmp_path / "conf" / "framework" / "caffe.yaml"
+    own.write_text("name: caffe\ntitle: My Caffe\n")
+    assert framework_folder("caffe", str(tmp_path)) == tmp_path / "frameworks" / "caffe"
+    assert find_setting_file("conf/framework", "caffe", str(tmp_path)) == own
+    assert load_framework("caffe", str(tmp_path)).title == "My Caffe"
+    assert load_framework("caffe").title != "My Caffe"
+    # what the tree lacks is still the project's
+    assert find_setting_file("search_spaces", "caffe", str(tmp_path)).is_file()
+
+
+def test_an_unknown_framework_is_refused_with_those_there_are():
+    with pytest.raises(
+        ConfigError, match=r"no framework is called 'cafe'; there are: .*synthetic"
+    ):
+        framework_folder("cafe", str(SYNTHETIC))
+    with pytest.raises(ConfigError, match="there are: "):
+        load_framework("cafe")
+
+
+@pytest.mark.parametrize(
+    ("group", "known"),
+    [("conf/framework", "caffe"), ("conf/dataset", "mnist"), ("search_spaces", "caffe")],
+)
+def test_a_missing_setting_file_is_named_with_those_there_are(group, known):
+    with pytest.raises(ConfigError) as refused:
+        find_setting_file(group, "nothing")
+    message = str(refused.value)
+    assert message.startswith(f"{group} has no 'nothing'; there are: ")
+    assert known in message
+    assert "synthetic" not in message
+    if group != "conf/dataset":
+        with pytest.raises(ConfigError, match=f"{known}.*synthetic"):
+            find_setting_file(group, "nothing", str(SYNTHETIC))
+
+
+@pytest.mark.parametrize(
+    "text", ["titel: Caffe", "stall_limit_s: soon", "blas: [mkl]", "a: [", "just words"]
+)
+def test_a_framework_file_with_a_fault_is_refused_in_one_line(tmp_path, text):
+    (tmp_path / "frameworks" / "mine").mkdir(parents=True)
+    (tmp_path / "conf" / "framework").mkdir(parents=True)
+    path = tmp_path / "conf" / "framework" / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        load_framework("mine", str(tmp_path))
+    assert str(refused.value).startswith(f"{path} cannot be read: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_datasets_are_listed_and_load():
+    names = list_datasets()
+    assert {"mnist", "mnist_5k", "digits"} <= set(names)
+    assert [load_dataset_config(name).name for name in names] == names
+    with pytest.raises(ConfigError, match=r"there are: .*digits"):
+        load_dataset_config("imagenet")
+
+
+def test_frameworks_load_as_plain_values():
+    framework = load_framework("synthetic", str(SYNTHETIC))
+    assert type(framework) is FrameworkConfig
+    assert framework.runtime.kind == "system"
+    assert type(framework.blas) is dict
+
+
+def test_the_projects_own_folders_are_found():
+    for name in ("conf", "search_spaces"):
+        assert project_folder(name).is_dir()
+        assert isinstance(project_folder(name), Path)
