@@ -312,6 +312,9 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("measure.repeats", 0, config.measure.repeats),
         ("executor.memory_limit_mb", 0, config.executor.memory_limit_mb),
         ("seed", 0, config.seed),
+        ("verify.accuracy_margin", 0, config.verify.accuracy_margin),
+        ("measure.max_foreign_pct", 0, config.measure.max_foreign_pct),
+        ("measure.max_steal_pct", 0, config.measure.max_steal_pct),
     ):
         _check(number >= least, name, number, f"at least {least}")
     for name, above_zero in (
@@ -435,10 +438,11 @@ def _load(schema: type[_T], path: Path) -> _T:
     # omegaconf costs 0.1 s that --help need not wait for
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))
         loaded: Any = OmegaConf.to_object(merged)
-    except (OmegaConfBaseException, OSError) as error:
+    except (OmegaConfBaseException, YAMLError, OSError) as error:
         raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
     return loaded  # type: ignore[no-any-return]  # to_object is untyped
