@@ -223,9 +223,7 @@ def test_a_user_may_replace_a_framework_of_the_project(tmp_path):
 
 
 def test_an_unknown_framework_is_refused_with_those_there_are():
-    with pytest.raises(
-        ConfigError, match=r"no framework is called 'cafe'; there are: .*synthetic"
-    ):
+    with pytest.raises(ConfigError, match=r"is called 'cafe'; there are: .*synthetic"):
         framework_folder("cafe", str(SYNTHETIC))
     with pytest.raises(ConfigError, match="there are: "):
         load_framework("cafe")
