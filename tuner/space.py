@@ -155,7 +155,14 @@ class SearchSpace:
                 Default(each["model"], tuple(each["datasets"]), each["params"], each["source"])
                 for each in raw["defaults"]
             )
-        except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        except (
+            OSError,
+            yaml.YAMLError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:
             raise ConfigError(f"{path} is no search space: {error}") from error
         for name, changes in (overrides or {}).items():
             if name not in entries or not isinstance(changes, Mapping):
@@ -165,6 +172,7 @@ class SearchSpace:
         params = {
             name: _read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
+        _check_cases(params)
         return cls(path.stem, params, defaults, start)
 
     def suggest(self, trial: Suggests) -> dict[str, ParamValue]:
@@ -221,6 +229,8 @@ def _read_param(
             cases = entry["cases"].items()
             read = {str(case): _read_values(values, cores, flags) for case, values in cases}
             return Choices(read, entry["given"])
+    except ConfigError:  # which is a ValueError too
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ConfigError(f"search_space.{name} cannot be read: {error!r}") from error
     raise ConfigError(
@@ -236,7 +246,31 @@ def _read_range(name: str, entry: Mapping[str, Any]) -> Range:
         )
     if low <= 0 and (log or name in ("batch_size", "iterations", "learning_rate")):
         raise ConfigError(f"search_space.{name}.low must be above 0, got {entry['low']}")
-    return Range(low, high, entry["type"] == "int", log)
+    integer = entry["type"] == "int"
+    if integer and not (low.is_integer() and high.is_integer()):
+        raise ConfigError(
+            f"search_space.{name} needs whole numbers, got low={entry['low']} high={entry['high']}"
+        )
+    return Range(low, high, integer, log)
+
+
+def _check_cases(params: Mapping[str, Range | Choices]) -> None:
+    """Whatever is chosen first must leave something to choose in what depends on it."""
+    before: dict[str, Range | Choices] = {}
+    for name, param in params.items():
+        if isinstance(param, Choices):
+            given = before.get(param.given)
+            if param.given and not isinstance(given, Choices):
+                raise ConfigError(
+                    f"search_space.{name}.given must be a categorical param before it, "
+                    f"got {param.given!r}"
+                )
+            values = given.cases.values() if isinstance(given, Choices) else [("",)]
+            for value in (str(value) for case in values for value in case):
+                if not param.cases.get(value):
+                    under = f" with {param.given}={value}" if param.given else ""
+                    raise ConfigError(f"search_space.{name} has no value for this CPU{under}")
+        before[name] = param
 
 
 def _read_values(
