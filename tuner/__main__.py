@@ -75,13 +75,24 @@ def _tune(words: Sequence[str]) -> int:
         version_base="1.3", config_path=str(project_folder("conf")), config_name="config"
     )
     command = " ".join(["python -m tuner", *map(_quoted, words)])
+    failures: list[Exception] = []
+
+    def job(composed: DictConfig) -> None:
+        # Hydra would add lines of its own to an error that passes through it
+        try:
+            _run_study(composed, command)
+        except Exception as error:
+            failures.append(error)
+
     try:
-        entry(lambda composed: _run_study(composed, command))()
+        entry(job)()
     except (HydraException, OmegaConfBaseException) as error:
         if own_traceback:
             raise
         print(f"error: {_explain(error)}", file=sys.stderr)
         return 1
+    for failure in failures:
+        raise failure
     return 0
 
 

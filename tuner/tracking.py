@@ -39,15 +39,21 @@ def default_tracking_uri(folder: Path) -> str:
 
 
 def check_writable(uri: str, folder: Path) -> None:
-    """Raise ``StorageError`` if results cannot be kept where they should go."""
-    places = [folder / "mlruns", folder]
-    if uri.startswith(_SQLITE):
-        places.append(Path(uri.removeprefix(_SQLITE)))
-    for place in places:
-        if place.exists() and not os.access(place, os.R_OK | os.W_OK):
-            raise StorageError(
-                f"{place} cannot be read and written; give output= a folder that can"
-            )
+    """Raise ``StorageError`` if results cannot be kept where they should go; makes ``folder``."""
+    local = uri.startswith(_SQLITE)
+    database = Path(uri.removeprefix(_SQLITE)) if local else None
+    try:
+        artifacts = folder / "mlruns"
+        artifacts.mkdir(parents=True, exist_ok=True)
+        fault = "" if os.access(artifacts, os.R_OK | os.W_OK | os.X_OK) else "permission denied"
+    except OSError as error:
+        fault = error.strerror or str(error)
+    if fault:
+        raise StorageError(
+            f"{folder / 'mlruns'} cannot hold results ({fault}); give output= a folder that can"
+        )
+    if database and database.exists() and not os.access(database, os.R_OK | os.W_OK):
+        raise StorageError(f"{database} cannot be read and written; give tracking_uri= another")
 
 
 @dataclass(frozen=True)
@@ -231,7 +237,6 @@ def _experiment_id(client: MlflowClient, name: str, uri: str, folder: Path) -> s
     if found:
         return str(found.experiment_id)
     local = uri.startswith(_SQLITE)
-    (folder / "mlruns").mkdir(parents=True, exist_ok=True)
     location = (folder / "mlruns").absolute().as_uri() if local else None
     return str(client.create_experiment(name, artifact_location=location))
 

@@ -16,10 +16,10 @@ import worker_api
 
 
 def seconds_an_iteration(params):
-    """Microseconds that grow with the batch and fall with threads; one BLAS is slow."""
+    """A time that grows with the batch and falls with threads; one BLAS is slow."""
     blas = {"fast": 1.0, "slow": 20.0}[params["blas"]]
     threads = {"unset": 1.0, 1: 1.0, 2: 0.6}.get(params["threads"], 0.5)
-    return 1e-8 * (20 + params["batch_size"]) * blas * threads
+    return 1e-9 * (20 + params["batch_size"]) * blas * threads
 
 
 def accuracy_after(params, iterations):
@@ -28,7 +28,7 @@ def accuracy_after(params, iterations):
     return 0.99 - 0.89 * math.exp(-iterations * params["batch_size"] ** 0.5 * rate / 800.0)
 
 
-class Clock(object):
+class Clock:
     """Advances only when told."""
 
     def __init__(self):
@@ -38,41 +38,63 @@ class Clock(object):
         return self.now
 
 
-def misbehave(trial):
-    """Faults that strike while training."""
-    if trial.fault == "hang":
-        time.sleep(3600)
-    elif trial.fault == "segfault":
-        ctypes.string_at(0)
-    elif trial.fault == "nan":
-        return float("nan")
-    elif trial.fault == "memory":
-        hog = []
-        while True:
-            hog.append(bytearray(b"x" * 2**24))
-    elif trial.fault == "disk":
-        with open(os.path.join(trial.folder, "big"), "wb") as target:
-            target.truncate(2**31)
-    elif trial.fault == "children":
-        subprocess.Popen(["sleep", "3600"], start_new_session=True)
-        time.sleep(0.2)
-        trial.fault = ""
-    elif trial.fault == "exit":
-        sys.stderr.write("these are the last words\n")
-        os._exit(7)
-    elif trial.fault == "garbage":
-        trial._events.write("this is no event\n")
-        trial._events.flush()
-        time.sleep(5)
-    elif trial.fault == "burn":
-        end = time.time() + 1.0
-        while time.time() < end:
-            pass
-        trial.fault = ""
-    elif trial.fault == "allocate":
-        trial.hog = bytearray(b"x" * (200 * 2**20))
-        trial.fault = ""
-    return 1.0
+def hang(trial):
+    time.sleep(3600)
+
+
+def segfault(trial):
+    ctypes.string_at(0)
+
+
+def take_memory(trial):
+    hog = []
+    while True:
+        hog.append(bytearray(b"x" * 2**24))
+
+
+def fill_disk(trial):
+    with open(os.path.join(trial.folder, "big"), "wb") as target:
+        target.truncate(2**31)
+
+
+def leave_children(trial):
+    subprocess.Popen(["sleep", "3600"], start_new_session=True)
+    time.sleep(0.2)
+
+
+def exit_with_words(trial):
+    sys.stderr.write("these are the last words\n")
+    os._exit(7)
+
+
+def write_garbage(trial):
+    trial._events.write("this is no event\n")
+    trial._events.flush()
+    time.sleep(5)
+
+
+def burn(trial):
+    end = time.time() + 1.0
+    while time.time() < end:
+        pass
+
+
+def allocate(trial):
+    trial.hog = bytearray(b"x" * (200 * 2**20))
+
+
+# Faults that strike once, at the first iteration.
+FAULTS = {
+    "hang": hang,
+    "segfault": segfault,
+    "memory": take_memory,
+    "disk": fill_disk,
+    "children": leave_children,
+    "exit": exit_with_words,
+    "garbage": write_garbage,
+    "burn": burn,
+    "allocate": allocate,
+}
 
 
 def prepare(trial):
@@ -83,23 +105,22 @@ def prepare(trial):
         worker_api.blas_report = lambda: {"blas_threads": 7}
     elif trial.fault == "lie_blas":
         worker_api.blas_report = lambda: {"blas": "another"}
-    elif trial.fault == "time":
-        clock.now -= 1e6
     else:
         worker_api.blas_report = dict
     done = [0]
     noise = random.Random(trial.seed)
 
     def step(count):
-        loss = misbehave(trial) if trial.fault else 1.0
+        if not done[0] and trial.fault in FAULTS:
+            FAULTS[trial.fault](trial)
         done[0] += count
         clock.now += count * seconds_an_iteration(params)
         if trial.fault == "time":
             clock.now += 1000
         if trial.fault == "slow":
             time.sleep(0.02)
-            clock.now += 0.02
-        return loss
+            clock.now += 0.01
+        return float("nan") if trial.fault == "nan" else 1.0
 
     def evaluate(split):
         return min(1.0, max(0.0, accuracy_after(params, done[0]) + noise.gauss(0, 0.0005)))

@@ -1,0 +1,43 @@
+# Every target installs what it needs first. On a fresh Debian with Python 3.11:
+#   make tune    one study: python -m tuner framework=caffe dataset=mnist   (ARGS="..." for another)
+#   make test    lint, types and the whole test suite
+PYTHON ?= $(firstword $(shell for each in python3.11 python3.12 python3.13 python3; do command -v $$each && $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && break; done | tail -n 1))
+ARGS ?= framework=caffe dataset=mnist
+BIN := .venv/bin
+
+.PHONY: install tune test check clean packages browser
+
+install: .venv/installed
+
+.venv/installed: requirements.txt requirements-dev.txt pyproject.toml
+	./scripts/make-venv $(PYTHON)
+	$(BIN)/pip install --quiet -r requirements.txt -r requirements-dev.txt
+	$(BIN)/pip install --quiet --no-deps --editable .
+	touch $@
+
+# What the runtimes of Debian's frameworks need of this machine.
+packages:
+	./scripts/need-packages mmdebstrap:mmdebstrap bwrap:bubblewrap
+
+# The tests open the report and MLflow's pages in a real browser.
+browser:
+	-./scripts/need-packages chromium:chromium
+
+tune: install packages
+	$(BIN)/python -m tuner $(ARGS)
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not runtime and not slow"
+
+test: install packages browser
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,113 @@
+"""The synthetic framework, ready to run: what unit tests use in place of a real one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.config import (
+    BudgetConfig,
+    MeasureConfig,
+    TuneConfig,
+    VerifyConfig,
+    framework_folder,
+    load_dataset_config,
+    load_framework,
+)
+from tuner.datasets import Dataset, load_dataset
+from tuner.measure import parse_cores
+from tuner.runner import TrialSetup
+from tuner.runtimes import find_runtime
+from tuner.trial import Trial, TrialKind
+
+SYNTHETIC = Path(__file__).parent / "synthetic"
+DEFAULT = {
+    "batch_size": 64,
+    "iterations": 1000,
+    "learning_rate": 0.01,
+    "blas": "slow",
+    "threads": "unset",
+    "blas_kernel": "auto",
+    "fault": "",
+}
+
+
+@pytest.fixture(scope="session")
+def session_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that tests share, for what is dear to make."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def digits(session_home: Path) -> Dataset:
+    """The smallest real data set."""
+    return load_dataset(load_dataset_config("digits"), session_home)
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty TUNER_HOME of the test's own."""
+    monkeypatch.setenv("TUNER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def setup(digits: Dataset, tmp_path: Path) -> TrialSetup:
+    """Everything that trials of the synthetic framework share."""
+    framework = load_framework("synthetic", str(SYNTHETIC))
+    return TrialSetup(
+        framework=framework,
+        runtime=find_runtime(framework, tmp_path / "home"),
+        dataset=digits,
+        model="default",
+        worker=framework_folder("synthetic", str(SYNTHETIC)) / framework.worker,
+        folder=tmp_path / "trials",
+        marker=tmp_path.name,
+        cores=parse_cores(""),
+        memory_limit_bytes=2**30,
+        measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
+    )
+
+
+@pytest.fixture
+def make_trial() -> Callable[..., Trial]:
+    """Trials of the synthetic framework; params by name, the rest as fields of ``Trial``."""
+    fields = {each.name for each in dataclasses.fields(Trial)}
+
+    def make(number: int = 1, **values: object) -> Trial:
+        params = {name: value for name, value in values.items() if name not in fields}
+        given = {name: value for name, value in values.items() if name in fields}
+        given.setdefault("kind", TrialKind.SEARCH)
+        given.setdefault("time_limit_s", 20.0)
+        return Trial(number=number, params={**DEFAULT, **params}, **given)
+
+    return make
+
+
+@pytest.fixture
+def config(home: Path, tmp_path: Path) -> TuneConfig:
+    """A study of the synthetic framework that takes seconds."""
+    return TuneConfig(
+        framework=load_framework("synthetic", str(SYNTHETIC)),
+        framework_path=str(SYNTHETIC),
+        dataset=load_dataset_config("digits"),
+        budget=BudgetConfig(time_s=60, trials=12),
+        verify=VerifyConfig(finalists=2, repeats=2),
+        measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
+        output=str(tmp_path),
+        progress="none",
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_worker_survives(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """Whatever a test does, no process of its trials outlives it."""
+    from tuner.measure import marked_processes
+
+    yield
+    if "setup" in request.fixturenames:
+        assert marked_processes(tmp_path.name) == []

@@ -1,0 +1,205 @@
+"""The files of conf/ and search_spaces/: each composes, is valid, and fits the others.
+
+A file added to a group, or a framework added to the folders, is tested without a line here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from tests.conftest import SYNTHETIC
+from tuner.__main__ import prepare_overrides
+from tuner.config import (
+    TuneConfig,
+    find_setting_file,
+    framework_folder,
+    framework_roots,
+    list_datasets,
+    list_frameworks,
+    load_dataset_config,
+    load_framework,
+    project_folder,
+    validate,
+)
+from tuner.measure import cpu_flags
+from tuner.search.joint import make_sampler
+from tuner.space import SearchSpace
+
+CONF = project_folder("conf")
+OWN_TREE = str(SYNTHETIC)
+GROUP_FILES = sorted(
+    (path.parent.name, path.stem) for path in CONF.glob("*/*.yaml") if path.parent.name != "hydra"
+)
+FRAMEWORKS = list_frameworks(OWN_TREE)
+KNOWN_FLAGS = frozenset(
+    ["sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile"]
+)
+
+
+@pytest.fixture
+def hydra() -> Iterator[None]:
+    """Hydra at work on the project's own conf/, gone again afterwards."""
+    ConfigStore.instance().store(name="tune_config", node=TuneConfig)
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        yield
+
+
+def composed(*words: str) -> TuneConfig:
+    config = compose("config", overrides=prepare_overrides(words))
+    made = OmegaConf.to_object(config)
+    assert isinstance(made, TuneConfig)
+    return made
+
+
+@pytest.mark.parametrize(("group", "name"), GROUP_FILES)
+def test_every_file_of_every_group_composes_and_is_valid(hydra, group, name):
+    config = validate(composed(f"{group}={name}"))
+    if group != "experiment":  # a whole study has no name in the configuration
+        assert getattr(config, group).name == name
+
+
+def test_every_group_is_a_group_of_the_configuration():
+    groups = {group for group, _ in GROUP_FILES} - {"experiment"}
+    assert groups == {"framework", "dataset", "search", "sampler", "executor", "budget"}
+
+
+def test_the_plain_command_gives_the_defaults_of_the_dataclasses(hydra):
+    """conf/config.yaml and TuneConfig say the same, so that the library behaves as the command."""
+    config = composed()
+    expected = TuneConfig(
+        framework=load_framework("caffe"),
+        dataset=load_dataset_config("mnist"),
+        sampler=config.sampler,
+    )
+    assert config == expected
+    assert config.sampler.name == TuneConfig().sampler.name
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["speed=1", "budget.tim_s=5", "seed=soon", "framework=cafe", "budget.trials=many"],
+)
+def test_what_the_schema_does_not_know_is_refused(hydra, word):
+    with pytest.raises(HydraException):
+        composed(word)
+
+
+def test_constraints_and_search_spaces_are_taken_as_users_write_them(hydra):
+    config = composed(
+        "constraints=peak_memory_mb<=2048,accuracy>=0.985", "search_space.batch_size.high=64"
+    )
+    assert config.constraints == ["peak_memory_mb<=2048", "accuracy>=0.985"]
+    assert config.search_space == {"batch_size": {"high": 64}}
+
+
+def test_a_framework_of_the_users_own_tree_composes(hydra):
+    config = composed(f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits")
+    assert config.framework == load_framework("synthetic", OWN_TREE)
+    assert validate(config).framework_path == OWN_TREE
+
+
+@pytest.mark.parametrize("name", sorted(each for group, each in GROUP_FILES if group == "sampler"))
+def test_every_sampler_takes_its_options(hydra, name):
+    if name == "gp":
+        pytest.importorskip("torch", reason="sampler=gp needs the package torch")
+    assert make_sampler(composed(f"sampler={name}").sampler, seed=1)
+
+
+@pytest.mark.parametrize("root", framework_roots(OWN_TREE), ids=lambda root: root.name)
+def test_each_framework_has_folder_conf_and_search_space(root):
+    own = root != framework_roots()[0]
+    conf = root / "conf" if own else CONF
+    spaces = root / "search_spaces" if own else project_folder("search_spaces")
+    folders = {path.name for path in (root / "frameworks").iterdir() if path.name[0] not in "._"}
+    assert folders
+    assert {path.stem for path in (conf / "framework").glob("*.yaml")} == folders
+    assert {path.stem for path in spaces.glob("*.yaml")} == folders
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_file_fits_its_folder(name):
+    framework = load_framework(name, OWN_TREE)
+    folder = framework_folder(name, OWN_TREE)
+    assert framework.name == name
+    assert framework.title
+    assert (folder / framework.worker).is_file()
+    if framework.settings_template:
+        assert (folder / framework.settings_template).is_file()
+    assert framework.runtime.check, "a runtime must be able to prove that it works"
+    for blas in framework.blas.values():
+        re.compile(blas.loaded)
+
+
+def space_of(name: str, cores: int, flags: frozenset[str] = KNOWN_FLAGS) -> SearchSpace:
+    path = find_setting_file("search_spaces", name, OWN_TREE)
+    return SearchSpace.load(path, cores=cores, cpu_flags=flags)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_blas_that_may_be_searched_is_configured(name):
+    space, framework = space_of(name, 2), load_framework(name, OWN_TREE)
+    if "blas" in space.params:
+        assert set(space.params["blas"].values({})) <= set(framework.blas)
+    kernels = space.params.get("blas_kernel")
+    for blas, config in framework.blas.items():
+        if kernels and not config.kernel_variable:
+            assert set(kernels.values({"blas": blas})) <= {"auto", "unset"}
+        threads = space.params["threads"].values({"blas": blas})
+        if any(isinstance(each, int) and each > 1 for each in threads):
+            assert config.thread_variables, f"nothing would set the threads of {blas}"
+
+
+@pytest.mark.parametrize("cores", [1, 2, 64])
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_default_lies_in_its_own_space(name, cores):
+    space = space_of(name, cores)
+    assert space.defaults
+    for default in space.defaults:
+        assert space.contains(default.params) == ""
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_default_says_where_it_is_written(name):
+    for default in space_of(name, 2).defaults:
+        assert default.source.strip()
+        assert set(default.datasets) <= set(list_datasets())
+        assert default.model in ("default", "lenet")
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_data_set_and_model_has_one_default(name):
+    pairs = [(each.model, data) for each in space_of(name, 2).defaults for data in each.datasets]
+    assert len(pairs) == len(set(pairs))
+    for dataset in list_datasets():
+        assert ("default", dataset) in pairs
+        fallback = load_dataset_config(dataset).fallback
+        assert not fallback or ("default", fallback) in pairs
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_start_points_are_members_where_the_machine_has_it_all(name):
+    space = space_of(name, 2)
+    for default in space.defaults:
+        points = space.start_points(default.params)
+        assert len(points) == len(space.start)
+        assert all(space.contains(point) == "" for point in points)
+        assert default.params not in points
+    for start in space.start:
+        assert set(start) <= set(space.params)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("flags", [frozenset(), cpu_flags()], ids=["no_flags", "this_cpu"])
+def test_start_points_load_on_any_cpu(name, flags):
+    space = space_of(name, 1, flags)
+    for default in space.defaults:
+        assert all(not space.contains(each) for each in space.start_points(default.params))

@@ -1,0 +1,106 @@
+"""What every executor must do; a new one is one more entry of ``EXECUTORS``."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import time
+
+import pytest
+
+from tuner.config import MeasureConfig
+from tuner.executors import LocalExecutor, run_undisturbed
+from tuner.measure import marked_processes
+from tuner.trial import Measurement, TrialKind, TrialResult, TrialStatus
+
+EXECUTORS = [LocalExecutor]
+
+
+@pytest.fixture(params=EXECUTORS)
+def executor(request, setup):
+    made = request.param(setup)
+    yield made
+    made.close()
+
+
+def test_a_submitted_trial_comes_back(executor, make_trial):
+    result = executor.submit(make_trial(3)).result(timeout=4)
+    assert (result.trial.number, result.status) == (3, TrialStatus.COMPLETE)
+
+
+def test_a_failing_trial_is_a_result(executor, make_trial):
+    result = executor.submit(make_trial(fault="segfault")).result(timeout=4)
+    assert result.status is TrialStatus.CRASHED
+
+
+def test_no_more_trials_run_at_once_than_there_are_slots(executor, make_trial):
+    futures = [executor.submit(make_trial(number, fault="burn")) for number in range(2)]
+    start = time.monotonic()
+    results = [future.result(timeout=5) for future in futures]
+    assert all(each.usable for each in results)
+    assert time.monotonic() - start > 1.0 * (2 / executor.slots) - 0.2
+
+
+def test_cancel_ends_what_runs(executor, setup, make_trial):
+    future = executor.submit(make_trial(fault="hang"))
+    time.sleep(0.3)
+    executor.cancel()
+    assert future.result(timeout=3).status is TrialStatus.INTERRUPTED
+    assert marked_processes(setup.marker) == []
+
+
+def test_close_is_safe_while_a_trial_runs(setup, make_trial):
+    executor = LocalExecutor(setup)
+    executor.submit(make_trial(fault="hang"))
+    time.sleep(0.2)
+    executor.close()
+    assert marked_processes(setup.marker) == []
+
+
+def _burn(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+@pytest.mark.timeout(20)
+def test_a_trial_beside_a_cpu_burner_is_repeated_and_counted(setup, make_trial):
+    strict = dataclasses.replace(setup, measure=MeasureConfig(max_steal_pct=100, repeats=1))
+    burner = multiprocessing.get_context("spawn").Process(target=_burn, args=(4.0,))
+    burner.start()
+    time.sleep(0.5)
+    executor = LocalExecutor(strict)
+    result = executor.submit(make_trial(fault="burn")).result(timeout=15)
+    executor.close()
+    burner.kill()
+    burner.join()
+    assert len(result.discarded) == 1
+    assert "others used" in result.discarded[0].disturbed
+
+
+def _result(trial, train_time_s, disturbed):
+    figures = dict.fromkeys((each.name for each in dataclasses.fields(Measurement)), 0)
+    measurement = Measurement(**{**figures, "train_time_s": train_time_s, "disturbed": disturbed})
+    return TrialResult(trial, TrialStatus.COMPLETE, val_accuracy=0.9, measurement=measurement)
+
+
+def test_only_the_rate_of_a_long_run_is_measured_again(make_trial):
+    runs = []
+
+    def run(trial):
+        runs.append(trial)
+        return _result(trial, 100.0 if len(runs) == 1 else 80.0, "noise" if len(runs) == 1 else "")
+
+    result = run_undisturbed(run, make_trial(7, test=True), repeats=2)
+    assert [each.kind for each in runs] == [TrialKind.SEARCH, TrialKind.REPEAT]
+    assert runs[1].share == pytest.approx(0.05)
+    assert not runs[1].test
+    assert result.trial.number == 7
+    assert result.measurement.train_time_s == 80.0
+    assert [each.train_time_s for each in result.discarded] == [100.0]
+
+
+def test_a_measurement_that_stays_disturbed_is_kept_and_marked(make_trial):
+    result = run_undisturbed(lambda trial: _result(trial, 1.0, "noise"), make_trial(), repeats=2)
+    assert result.measurement.disturbed == "noise"
+    assert len(result.discarded) == 2

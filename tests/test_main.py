@@ -1,0 +1,166 @@
+"""The command line as a user types it: one clear line and the right exit code for wrong input."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.conftest import SYNTHETIC
+from tuner.__main__ import main, prepare_overrides
+
+pytestmark = pytest.mark.timeout(30)
+TREE = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
+
+
+@pytest.fixture
+def tuner(home, tmp_path):
+    def run(*words: str, **variables: str) -> subprocess.CompletedProcess:
+        environment = {**os.environ, "TUNER_HOME": str(home), **variables}
+        environment.pop("TUNER_DATA_MIRROR", None)
+        return subprocess.run(
+            [sys.executable, "-m", "tuner", *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["framework=cafe"], 1, r"framework has no 'cafe'; there are: .*did you mean caffe"),
+        (["dataset=mnsit"], 1, r"dataset has no 'mnsit'; there are: .*did you mean mnist"),
+        (["budget=fast"], 1, "budget has no 'fast'"),
+        (["budget.trialz=3"], 1, "trialz"),
+        (["budget.trials=abc"], 1, "abc"),
+        (["budget.trials=-1"], 2, "budget.trials must be at least 0, got -1"),
+        (["budget.time_s=0"], 2, "budget.time_s must be above 0, got 0"),
+        (["objectives=[speed]"], 2, "no objective is called 'speed'"),
+        (["constraints=memory<3"], 2, "write name<=number"),
+        (["executor.cores=99"], 2, "executor.cores '99'"),
+        (["sampler=gp", "budget.time_s=1"], 2, "torch|no default"),
+        (["search_space.batch_size.low=300", "search_space.batch_size.high=30"], 2, "low <= high"),
+        (["search_space.batch=3"], 2, "search_space.batch is no param"),
+        (["model=vgg"], 2, "model must be one of default, lenet, got 'vgg'"),
+        (["framework.runtime.interpreter=no-such-python"], 3, "no-such-python"),
+        (["output=/proc/nowhere"], 2, "cannot hold results"),
+        (["frobnicate"], 2, "no command is called 'frobnicate'"),
+        (["recommend", "speed=3"], 2, "not understood"),
+        (["recommend", "max_train_time_s=soon"], 2, "must be a number"),
+        (["recommend"], 4, "no verified study"),
+        (["report"], 4, "no study of caffe on mnist"),
+        (["runtimes", "explode"], 2, "no action is called"),
+        (["runtimes", "install"], 2, "install what"),
+        (["runtimes", "install", "cafe"], 2, "no framework is called 'cafe'"),
+        (["datasets", "get", "mnsit"], 2, "mnsit"),
+    ],
+)
+def test_wrong_input_gets_one_line(home, tmp_path, monkeypatch, capsys, words, code, said):
+    monkeypatch.chdir(tmp_path)
+    tuning = "=" in words[0]
+    named = {word.partition("=")[0] for word in words}
+    tree = [word for word in TREE if word.partition("=")[0] not in named] if tuning else []
+    given = main([*tree, *words])
+    out, errors = capsys.readouterr()
+    lines = [line for line in errors.splitlines() if not re.match(r"\[ +\d+ s\]", line)]
+    assert given == code, errors
+    assert len(lines) == 1, errors
+    assert lines[0].startswith("error: ")
+    assert re.search(said, lines[0])
+    assert out == ""
+
+
+@pytest.mark.parametrize("wrong", ["framework=cafe", "budget.trials=-1", "frobnicate"])
+def test_wrong_input_gets_one_line_from_a_shell_too(tuner, wrong):
+    done = tuner(wrong)
+    assert done.returncode in (1, 2)
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("error: ")
+
+
+def test_help_says_what_there_is_and_is_quick(tuner):
+    done = tuner("--help")
+    assert done.returncode == 0
+    assert "python -m tuner recommend" in done.stdout
+    assert "caffe" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["recommend", "report", "runtimes", "datasets", "doctor", "ui"])
+def test_every_command_has_a_help_text(tuner, name):
+    done = tuner(name, "--help")
+    assert done.returncode == 0
+    assert f"python -m tuner {name}" in done.stdout
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert re.match(r"tuner \d", capsys.readouterr().out)
+
+
+def test_a_study_leaves_nothing_but_mlflow_behind_and_can_be_asked(tuner, tmp_path):
+    done = tuner(*TREE, "budget.time_s=30", "budget.trials=4", "measure.max_foreign_pct=100")
+    assert done.returncode == 0, done.stderr
+    assert "default" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "mlflow.db", "mlruns"}
+
+    asked = ["framework=synthetic", "dataset=digits", f"framework_path={SYNTHETIC}"]
+    found = tuner("recommend", *asked, "min_accuracy=0.5")
+    assert found.returncode == 0, found.stderr
+    answer = yaml.safe_load(found.stdout)
+    assert answer["measured"]["test_accuracy"]["value"] >= 0.5
+    assert answer["evidence"]["run_ids"]
+    assert set(answer["params"]) >= {"batch_size", "blas", "threads"}
+
+    refused = tuner("recommend", *asked, "min_accuracy=0.9999999")
+    assert refused.returncode == 4
+    assert "min_accuracy" in refused.stderr
+    copied = tuner("report", "framework=synthetic", "dataset=digits", "to=here")
+    assert copied.returncode == 0
+    assert (tmp_path / "here" / "report.html").stat().st_size > 10**6
+
+
+def test_a_missing_sandbox_is_named_with_its_remedy(tuner, tmp_path):
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    done = tuner("runtimes", "install", "caffe", PATH=str(bare))
+    assert done.returncode == 3
+    assert "bwrap" in done.stderr
+    assert "apt-get install" in done.stderr
+
+
+def test_a_full_disk_is_one_line(home, tmp_path):
+    # no file may grow beyond 64 KiB: neither data set nor database can be written
+    done = subprocess.run(
+        ["prlimit", "--fsize=65536", "--", sys.executable, "-m", "tuner", *TREE],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TUNER_HOME": str(home)},
+        check=False,
+    )
+    assert done.returncode in (2, 3), done.stderr
+    assert "error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_overrides_are_made_fit_for_hydra():
+    words = prepare_overrides(["constraints=a<=1,b>=2", "search_space.x.low=3", "seed=2"])
+    assert words == ['constraints=["a<=1","b>=2"]', "++search_space.x.low=3", "seed=2"]
+    assert prepare_overrides(["constraints=[]"]) == ["constraints=[]"]
+
+
+def test_multirun_runs_a_study_each(tuner, tmp_path):
+    quick = ["budget.time_s=20", "budget.trials=2", "verify.finalists=0"]
+    done = tuner("-m", *TREE, *quick, "seed=1,2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Synthetic · digits") == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "mlflow.db", "mlruns"}

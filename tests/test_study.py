@@ -1,0 +1,286 @@
+"""Whole studies of the synthetic framework, whose true front is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import SYNTHETIC
+from tuner.config import BlasConfig, BudgetConfig, SamplerConfig, VerifyConfig
+from tuner.errors import ConfigError, NoTrialSucceeded, StorageError
+from tuner.pareto import OBJECTIVES, hypervolume
+from tuner.progress import StudyProgress
+from tuner.study import tune
+from tuner.tracking import TRIAL_TAG, connect, load_results
+from tuner.trial import TrialKind, TrialStatus
+
+pytestmark = pytest.mark.timeout(60)
+GOALS = [OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"]]
+
+
+def _formulas():
+    """The synthetic worker's own formulas, read from its file without running it as a worker."""
+    source = (SYNTHETIC / "frameworks/synthetic/worker.py").read_text()
+    names: dict = {}
+    kept = source[source.index("def seconds_an_iteration") : source.index("class Clock")]
+    exec("import math\n" + kept, names)
+    return names["seconds_an_iteration"], names["accuracy_after"]
+
+
+def _true_front():
+    seconds, accuracy = _formulas()
+    points = []
+    grid = itertools.product(
+        np.geomspace(8, 256, 12).astype(int), np.geomspace(10, 2000, 25).astype(int)
+    )
+    for batch_size, iterations in grid:
+        params = {"batch_size": batch_size, "learning_rate": 0.02, "blas": "fast", "threads": 2}
+        points.append((accuracy(params, iterations), iterations * seconds(params)))
+    return points
+
+
+def test_trial_0_is_the_default_and_everything_is_numbered_once(config):
+    result = tune(config)
+    assert [each.trial.number for each in result.trials] == list(range(12))
+    assert result.trials[0].trial.kind is TrialKind.DEFAULT
+    assert result.trials[0].params["blas"] == "slow"
+    assert {each.status for each in result.trials} == {TrialStatus.COMPLETE}
+    assert result.complete
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_search_finds_the_known_front(config):
+    config = dataclasses.replace(config, budget=BudgetConfig(time_s=90, trials=80))
+    result = tune(config)
+    default = result.trials[0]
+    reference = (0.0, GOALS[1].value(default.metrics))
+    best = hypervolume(_true_front(), reference, GOALS)
+    found = [[goal.value(each.metrics) for goal in GOALS] for each in result.trials if each.usable]
+    assert hypervolume(found, reference, GOALS) > 0.95 * best
+    fastest = result.verified[1]
+    assert fastest.params["blas"] == "fast"
+    assert fastest.against_default.speedup.low > 5
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "random"])
+def test_every_sampler_runs(config, sampler):
+    config = dataclasses.replace(
+        config, sampler=SamplerConfig(sampler), budget=BudgetConfig(time_s=30, trials=5)
+    )
+    assert len(tune(config).trials) == 5
+
+
+def test_constraints_keep_finalists_inside(config):
+    config = dataclasses.replace(config, constraints=["accuracy>=0.9"])
+    result = tune(config)
+    numbers = {each.trial_number for each in result.verified} - {0}
+    assert all(result.trials[number].val_accuracy >= 0.9 for number in numbers)
+
+
+def test_other_objectives(config):
+    config = dataclasses.replace(
+        config,
+        objectives=["accuracy", "train_time_s", "peak_memory_mb"],
+        budget=BudgetConfig(time_s=30, trials=4),
+    )
+    assert [each.name for each in tune(config).objectives][-1] == "peak_memory_mb"
+
+
+def test_the_default_may_lie_outside_the_space(config):
+    config = dataclasses.replace(
+        config,
+        search_space={"batch_size": {"low": 100, "high": 200}},
+        budget=BudgetConfig(time_s=30, trials=4),
+    )
+    result = tune(config)
+    assert result.trials[0].params["batch_size"] == 64
+    assert all(100 <= each.params["batch_size"] <= 200 for each in result.trials[1:])
+
+
+def test_a_complete_study_is_shown_again_and_a_larger_budget_goes_on(config):
+    first = tune(config)
+    start = time.monotonic()
+    again = tune(config)
+    assert time.monotonic() - start < 5
+    assert again.trials == first.trials
+    assert again.verified == first.verified
+    more = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=15)))
+    assert more.trials[:12] == first.trials
+    assert len(more.trials) == 15
+    assert len(more.verifications) > len(first.verifications)
+
+
+def test_resume_never_starts_anew(config):
+    first = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3)))
+    anew = tune(
+        dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3), resume="never")
+    )
+    assert anew.started >= first.started
+    assert len(anew.trials) == 3
+
+
+def test_mlflow_has_every_run_once_with_its_files(config, tmp_path):
+    result = tune(config)
+    (record,) = load_results(f"sqlite:///{tmp_path}/mlflow.db", "synthetic", "digits")
+    names = [each.trial.name for each in (*result.trials, *result.verifications)]
+    assert sorted(record.run_ids) == sorted(names)
+    client = connect(record.uri)
+    run = client.get_run(record.run_ids["default-0000"])
+    assert run.data.params["batch_size"] == "64"
+    assert run.data.tags["kind"] == "default"
+    assert run.data.metrics["val_accuracy"] == pytest.approx(result.trials[0].val_accuracy)
+    assert len(client.get_metric_history(run.info.run_id, "val_accuracy")) == 4
+    assert {each.path for each in client.list_artifacts(run.info.run_id)} == {
+        "trial.json",
+        "events.jsonl",
+        "log.txt",
+    }
+    assert {each.path for each in client.list_artifacts(record.run_id)} == {
+        "report.html",
+        "front.png",
+        "front.json",
+    }
+    assert record.front["study_id"] == result.study_id
+
+
+def test_nothing_to_report_is_an_error(config):
+    nowhere = {name: BlasConfig(loaded="/no-such") for name in ("fast", "slow")}
+    config = dataclasses.replace(
+        config,
+        framework=dataclasses.replace(config.framework, blas=nowhere),
+        budget=BudgetConfig(time_s=30, trials=2),
+    )
+    with pytest.raises(NoTrialSucceeded, match="INVALID"):
+        tune(config)
+
+
+def test_an_unreadable_mlruns_is_refused_before_anything_runs(config, tmp_path):
+    (tmp_path / "mlruns").write_text("a file where a folder should be")
+    with pytest.raises(StorageError, match="mlruns"):
+        tune(config)
+
+
+class _Interrupts(StudyProgress):
+    """Presses Ctrl-C after some trials."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def trial_started(self, trial):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_keeps_what_was_measured_and_the_study_goes_on(config):
+    with pytest.raises(KeyboardInterrupt):
+        tune(config, _Interrupts(5))
+    result = tune(config)
+    assert [each.trial.number for each in result.trials] == list(range(12))
+    assert result.complete
+
+
+def test_one_study_is_run_by_one_process(config):
+    class Nested(StudyProgress):
+        def trial_started(self, trial):
+            with pytest.raises(ConfigError, match="another process"):
+                tune(config)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(config, Nested())
+
+
+def test_no_verification_when_none_is_asked_for(config):
+    result = tune(dataclasses.replace(config, verify=VerifyConfig(finalists=0)))
+    assert result.verified == ()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_kill_9_at_ten_random_moments_loses_and_doubles_nothing(home, tmp_path):
+    command = [
+        *(sys.executable, "-m", "tuner", f"framework_path={SYNTHETIC}", "framework=synthetic"),
+        *("dataset=digits", "budget.time_s=120", "budget.trials=30", "verify.finalists=1"),
+        *("verify.repeats=2", "measure.max_foreign_pct=100", f"output={tmp_path}"),
+    ]
+    environment = {**os.environ, "TUNER_HOME": str(home)}
+    chance = random.Random(7)
+    kept: dict[str, str] = {}
+    for _ in range(10):
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        time.sleep(chance.uniform(2.0, 5.0))
+        process.kill()
+        process.wait()
+        time.sleep(0.3)
+        assert not _workers(), "a worker outlived the tuner"
+        now = _results(home)
+        assert {name: now.get(name) for name in kept} == kept, "a finished trial was changed"
+        kept = now
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = [name for name in _results(home) if not name.startswith("verify")]
+    assert sorted(int(name[-4:]) for name in names) == list(range(30))
+    (record,) = load_results(f"sqlite:///{tmp_path}/mlflow.db", "synthetic", "digits")
+    client = connect(record.uri)
+    runs = client.search_runs(
+        [client.get_experiment_by_name("synthetic-digits").experiment_id],
+        f"tags.`mlflow.parentRunId` = '{record.run_id}'",
+    )
+    logged = Counter(run.data.tags[TRIAL_TAG] for run in runs)
+    assert set(logged) == set(_results(home))
+    assert set(logged.values()) == {1}
+
+
+def _results(home: Path) -> dict[str, str]:
+    paths = home.glob("studies/*/trials/*/result.json")
+    return {
+        path.parent.name: json.loads(path.read_text())["status"] + path.read_text()
+        for path in paths
+    }
+
+
+def _workers() -> list[str]:
+    found = subprocess.run(
+        ["pgrep", "-f", "synthetic/worker.py"], capture_output=True, text=True, check=False
+    )
+    return found.stdout.split()
+
+
+def test_sigterm_is_as_gentle_as_ctrl_c(home, tmp_path):
+    command = [
+        *(sys.executable, "-m", "tuner", f"framework_path={SYNTHETIC}", "framework=synthetic"),
+        *("dataset=digits", "budget.time_s=120", f"output={tmp_path}"),
+    ]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "TUNER_HOME": str(home)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process.stderr:
+        for line in process.stderr:
+            if "trial 2" in line:
+                process.send_signal(signal.SIGTERM)
+                break
+        errors = process.stderr.read()
+    assert process.wait(timeout=20) == 130
+    assert "the same command goes on" in errors
+    assert "Traceback" not in errors
+    assert not _workers()
