@@ -121,7 +121,13 @@ def test_a_trial_that_ran_as_requested_is_acquitted(params, loaded, seen, report
             "2 threads were requested but the worker's BLAS reports 1",
         ),
         (FAST, "fast", 3, {}, "2 threads were requested but 3 were seen"),
-        ({"blas": "fast", "threads": 1}, "fast", 2, {}, "1 threads were requested but 2 were seen"),
+        (
+            {"blas": "fast", "threads": 1},
+            "fast",
+            2,
+            {},
+            "1 threads were requested but 2 were seen",
+        ),
         (
             {"blas": "fast", "blas_kernel": "SkylakeX"},
             "fast",
@@ -130,6 +136,6 @@ def test_a_trial_that_ran_as_requested_is_acquitted(params, loaded, seen, report
             "BLAS kernel SkylakeX was requested but the worker's BLAS reports Haswell",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_trial_that_ran_otherwise_is_convicted(params, loaded, seen, reported, doubt):
     assert attest(params, BLAS, loaded, seen, reported) == doubt
