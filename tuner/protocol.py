@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,8 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "error": ("kind", "message"),
 }
 """Events a worker may write, each with the entries it must carry."""
+_TEXTS = ("kind", "message")
+_ACCURACIES = ("val_accuracy", "test_accuracy")
 
 
 def checkpoint_grid(iterations: int) -> list[int]:
@@ -71,9 +74,11 @@ def write_request(folder: Path, trial: Trial, dataset: Dataset, model: str) -> N
 
 def parse_event(line: bytes) -> dict[str, Any]:
     """One line of ``events.jsonl``. Raises ``ProtocolError`` for what the protocol forbids."""
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(f"event line of more than {MAX_LINE_BYTES} bytes")
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ProtocolError(f"event line is no JSON: {line[:80]!r}") from None
     name = str(event.get("event")) if isinstance(event, dict) else ""
     if name not in _REQUIRED:
@@ -81,7 +86,24 @@ def parse_event(line: bytes) -> dict[str, Any]:
     missing = [key for key in _REQUIRED[name] if key not in event]
     if missing or any(isinstance(value, dict | list) for value in event.values()):
         raise ProtocolError(f"event {name!r} lacks {missing} or is not flat: {line[:80]!r}")
+    _check_figures(name, event)
     return dict(event)
+
+
+def _check_figures(name: str, event: Mapping[str, Any]) -> None:
+    """Figures can be reckoned with; only loss and test accuracy may be null or missing."""
+    required = set(_REQUIRED[name]) - set(_TEXTS)
+    for key in sorted(required | {"loss", *_ACCURACIES}):
+        value: Any = event.get(key)
+        if value is None and key not in required:
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) <= sys.float_info.max:
+            raise ProtocolError(f"event {name!r} has no finite number as {key}: {value!r}")
+        if key in _ACCURACIES and not 0 <= value <= 1:
+            raise ProtocolError(f"{key} is {value!r}, not a fraction from 0 to 1")
+        if value < 0 and key != "loss":
+            raise ProtocolError(f"event {name!r} has a {key} below 0: {value!r}")
 
 
 @dataclass
@@ -133,10 +155,7 @@ class EventLog:
         name = event["event"]
         if self.result is not None:
             raise ProtocolError(f"event {name!r} after the result")
-        try:
-            self._note(name, event)
-        except (TypeError, ValueError) as fault:
-            raise ProtocolError(f"event {name!r} has an entry of a wrong type: {fault}") from None
+        self._note(name, event)
 
     def _note(self, name: str, event: dict[str, Any]) -> None:
         if name == "train_begin":
@@ -156,14 +175,6 @@ class EventLog:
             self.checkpoints.append(
                 Checkpoint(self.iteration, self.train_time_s, event.get("loss"), accuracy)
             )
-        if name == "result":
-            self._check_accuracy(event)
-
-    def _check_accuracy(self, event: dict[str, Any]) -> None:
-        for key in ("val_accuracy", "test_accuracy"):
-            value = event.get(key)
-            if value is not None and not 0 <= float(value) <= 1:
-                raise ProtocolError(f"{key} is {value!r}, not a fraction from 0 to 1")
 
 
 def request_stop(folder: Path) -> None:
