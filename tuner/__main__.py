@@ -68,7 +68,7 @@ def _tune(words: Sequence[str]) -> int:
 
     ConfigStore.instance().store(name="tune_config", node=TuneConfig)
     # Hydra prints errors over several lines and exits by itself, unless told to raise them
-    own_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    before = os.environ.get("HYDRA_FULL_ERROR")
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = ["tuner", *prepare_overrides(words)]
     entry = hydra.main(
@@ -87,10 +87,12 @@ def _tune(words: Sequence[str]) -> int:
     try:
         entry(job)()
     except (HydraException, OmegaConfBaseException) as error:
-        if own_traceback:
+        if before == "1":
             raise
         print(f"error: {_explain(error)}", file=sys.stderr)
         return 1
+    finally:
+        os.environ["HYDRA_FULL_ERROR"] = before or "0"
     for failure in failures:
         raise failure
     return 0

@@ -6,9 +6,6 @@ import dataclasses
 import os
 import shutil
 import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -148,10 +145,10 @@ def test_divergence_is_named(make_setup, name):
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_stop_leaves_a_valid_result(make_setup, name):
-    trial = _trial(name, iterations=100_000, train_time_limit_s=1.5)
+    trial = _trial(name, iterations=500, train_time_limit_s=1.5)
     result = run_trial(make_setup(name), trial)
     assert result.status is TrialStatus.STOPPED, result.reason
-    assert 0 < result.iterations < 100_000
+    assert 0 < result.iterations < 500
     assert result.val_accuracy > 0.3
     assert 1.5 < result.measurement.train_time_s < 5
 
@@ -182,6 +179,8 @@ def test_cpu_and_memory_agree_with_gnu_time(make_setup, name, tmp_path):
     (folder / "events.jsonl").unlink()
     readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
     command = setup.runtime.command(setup.worker, readable=readable, writable=[folder])
+    # in a process namespace of its own a worker's usage is lost to whoever waits for bwrap
+    command = [word for word in command if word not in ("--unshare-all", "--unshare-pid")]
     # a process holding a gigabyte would lend its peak to what it forks: a small one starts time
     report = tmp_path / "time.txt"
     subprocess.run(

@@ -1,0 +1,118 @@
+"""What the tuner itself costs: seconds a trial beside the training, and the monitor's CPU.
+
+Runs a study of 50 trials of the synthetic framework (about 10 ms of worker each), and the monitor
+for ten seconds over a process tree of its own. Targets: 0.25 s a trial, 1 % of a core.
+
+    python benchmarks/overhead.py [--trials 50] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tuner.config import (
+    BudgetConfig,
+    MeasureConfig,
+    TuneConfig,
+    VerifyConfig,
+    load_dataset_config,
+    load_framework,
+)
+from tuner.measure import ResourceMonitor, parse_cores
+from tuner.progress import StudyProgress
+from tuner.study import tune
+
+SYNTHETIC = Path(__file__).parent.parent / "tests" / "synthetic"
+MONITORED_S = 10.0
+
+
+class _Stopwatch(StudyProgress):
+    """Notes when each trial was over, everything told and logged."""
+
+    def __init__(self) -> None:
+        self.starts: list[float] = []
+
+    def trial_started(self, trial: object) -> None:  # noqa: ARG002 - only the moment counts
+        """A trial begins when the one before it is told and logged."""
+        self.starts.append(time.perf_counter())
+
+
+def trial_costs(trials: int) -> list[float]:
+    """Wall seconds from each trial's start to the next one's, worker included."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TUNER_HOME"] = f"{folder}/home"
+        watch = _Stopwatch()
+        tune(
+            TuneConfig(
+                framework=load_framework("synthetic", str(SYNTHETIC)),
+                framework_path=str(SYNTHETIC),
+                dataset=load_dataset_config("digits"),
+                budget=BudgetConfig(time_s=600, trials=trials),
+                verify=VerifyConfig(finalists=0),
+                measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
+                tracking_uri=f"sqlite:///{folder}/mlflow.db",
+                output=folder,
+                resume="never",
+            ),
+            watch,
+        )
+    return [late - early for early, late in zip(watch.starts, watch.starts[1:], strict=False)]
+
+
+def monitor_cost_pct() -> float:
+    """CPU of the monitor's thread, % of a core, over a worker of 400 MB and two threads."""
+    busy = (
+        "import threading, time; hog = bytearray(b'x' * (400 << 20)); "
+        "threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); time.sleep(60)"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", busy])
+    try:
+        time.sleep(1.0)
+        monitor = ResourceMonitor(worker.pid, parse_cores(""), MeasureConfig().sample_interval_s)
+        begin = time.process_time()
+        monitor.start()
+        monitor.begin_training()
+        time.sleep(MONITORED_S)
+        monitor.end_training()
+        monitor.finish()
+        return 100 * (time.process_time() - begin) / MONITORED_S
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def main() -> None:
+    """Measure and print both."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    costs = trial_costs(arguments.trials)
+    tenth = max(1, len(costs) // 10)
+    figures = {
+        "trials": arguments.trials,
+        "seconds_a_trial_mean": round(statistics.fmean(costs), 4),
+        "seconds_a_trial_median": round(statistics.median(costs), 4),
+        "seconds_a_trial_max": round(max(costs), 4),
+        "last_tenth_to_first_tenth": round(
+            statistics.median(costs[-tenth:]) / statistics.median(costs[1 : tenth + 1]), 3
+        ),
+        "monitor_pct_of_a_core": round(monitor_cost_pct(), 3),
+    }
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:28} {value}")
+
+
+if __name__ == "__main__":
+    main()

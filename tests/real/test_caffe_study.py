@@ -1,0 +1,196 @@
+"""A whole study of real Caffe as a user runs it, then everything a user does with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import SYNTHETIC
+from tuner.config import load_framework
+from tuner.errors import RuntimeUnavailable
+from tuner.runtimes import ensure_installed, find_runtime
+
+pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium")
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    """The tuner, from a folder of the user's."""
+    return subprocess.run(
+        [sys.executable, "-m", "tuner", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where one quick study of Caffe has been run."""
+    try:
+        ensure_installed(find_runtime(load_framework("caffe")))
+    except RuntimeUnavailable as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("study")
+    start = time.monotonic()
+    done = run(folder, "framework=caffe", "dataset=mnist_5k", "budget=quick", "resume=never")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - start < 180
+    (folder / "said.txt").write_text(done.stdout)
+    return folder
+
+
+def test_the_table_compares_with_the_default_and_says_what_is_projected(folder):
+    said = (folder / "said.txt").read_text()
+    assert "default" in said
+    assert re.search(r"trains [\d.]+x (faster|slower) than the default", said)
+    assert "projected" in said
+
+
+def test_report_and_recommendation_come_from_mlflow(folder):
+    copied = run(folder, "report", "framework=caffe", "dataset=mnist_5k", "to=report")
+    assert copied.returncode == 0, copied.stderr
+    front = json.loads((folder / "report" / "front.json").read_text())
+    assert front["verified"][0]["name"] == "default"
+    assert len(front["verified"]) >= 2
+    assert (folder / "report" / "front.png").read_bytes().startswith(b"\x89PNG")
+    found = run(folder, "recommend", "framework=caffe", "dataset=mnist_5k", "max_memory_mb=4000")
+    assert found.returncode == 0, found.stderr
+    answer = yaml.safe_load(found.stdout)
+    assert f"base_lr: {answer['params']['learning_rate']}" in answer["settings"]
+    assert "LD_LIBRARY_PATH" in answer["environment"]
+    impossible = run(folder, "recommend", "framework=caffe", "dataset=mnist_5k", "max_memory_mb=1")
+    assert impossible.returncode == 4
+    assert "max_memory_mb=1" in impossible.stderr
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"
+)
+def test_mlflow_ui_shows_the_study_its_trials_and_the_report(folder, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # the command the README names, without any option but the port: it must find everything
+    with (tmp_path / "ui.log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "ui", "--port", str(port)],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(f"{address}/health")
+        experiment = _experiment(address, "caffe-mnist_5k")
+        page = _browse(f"{address}/#/experiments/{experiment}/runs", tmp_path)
+        assert "caffe mnist_5k" in page
+        assert "default-0000" in page
+        parent = _parent_run(address, experiment)
+        artifacts = _browse(
+            f"{address}/#/experiments/{experiment}/runs/{parent}/artifacts/report.html", tmp_path
+        )
+        assert "report.html" in artifacts
+        assert "front.json" in artifacts
+    finally:
+        os.killpg(server.pid, 15)
+        server.wait(timeout=30)
+
+
+def _wait_for(address: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(address, timeout=2).close()
+        except OSError:
+            assert time.monotonic() < deadline, "the MLflow UI did not start"
+            time.sleep(0.5)
+        else:
+            return
+
+
+def _ask(address: str, path: str, query: dict) -> dict:
+    request = urllib.request.Request(
+        f"{address}/api/2.0/mlflow/{path}",
+        data=json.dumps(query).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
+
+
+def _experiment(address: str, name: str) -> str:
+    found = _ask(address, "experiments/search", {"max_results": 100})["experiments"]
+    return next(each["experiment_id"] for each in found if each["name"] == name)
+
+
+def _parent_run(address: str, experiment: str) -> str:
+    query = {"experiment_ids": [experiment], "filter": "tags.`tuner.study_id` != ''"}
+    return _ask(address, "runs/search", query)["runs"][0]["info"]["run_id"]
+
+
+def _browse(address: str, scratch: Path) -> str:
+    """The page as a browser draws it."""
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --dump-dom"
+    quiet = "--disable-background-networking --disable-component-update --disable-sync"
+    done = subprocess.run(
+        [
+            *(CHROMIUM, *flags.split(), *quiet.split(), f"--user-data-dir={scratch}/browser"),
+            *("--window-size=1600,1200", "--virtual-time-budget=20000", address),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stdout
+
+
+def _readme_commands() -> list[str]:
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    lines = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
+    return [line.partition("  #")[0].strip() for line in lines]
+
+
+SERVERS = ("python -m tuner ui", "mlflow ui")
+
+
+@pytest.mark.parametrize("command", _readme_commands())
+def test_every_command_of_the_readme_runs(folder, tmp_path, command):
+    if command.startswith(("make", "cd ", "git ")) or command in SERVERS:
+        # make targets are what runs this test; the servers have a test of their own above
+        target = command.split()[1] if command.startswith("make") else ""
+        assert target in ("", "tune", "test", "check", "install", "clean")
+        return
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "tuner"], command
+    given = words[3:]
+    asks = bool(given) and "=" not in given[0]
+    if asks and given[0] in ("recommend", "report"):
+        given = [word.replace("dataset=mnist", "dataset=mnist_5k") for word in given]
+        given = [word for word in given if not word.startswith("min_accuracy")]
+        done = run(folder, *given)
+    elif asks:
+        done = run(tmp_path, *given)
+    else:  # a study: the same overrides, on the synthetic framework, which takes seconds
+        kept = [word for word in given if not word.startswith(("framework", "dataset", "budget="))]
+        tree = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
+        limits = ["budget.time_s=20", "budget.trials=3", f"output={tmp_path}"]
+        done = run(tmp_path, *tree, *kept, *limits)
+    assert done.returncode == 0, done.stderr
