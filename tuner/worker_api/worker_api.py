@@ -65,8 +65,6 @@ class Trial(object):
         self.folder = folder
         with open(os.path.join(folder, "trial.json")) as source:
             self.__dict__.update(json.load(source))
-        if self.protocol != PROTOCOL:
-            raise Impossible("protocol %r, this worker speaks %r" % (self.protocol, PROTOCOL))
         self._events = open(os.path.join(folder, "events.jsonl"), "a")  # noqa: SIM115 - kept open
         self._last_event = clock()
 
@@ -164,6 +162,8 @@ def _guarded(trial, prepare, chunk, versions, began):
 
 
 def _run(trial, prepare, chunk, versions, began):
+    if trial.protocol != PROTOCOL:
+        raise Impossible("protocol %r, this worker speaks %r" % (trial.protocol, PROTOCOL))
     _reset_peak_memory()
     step, evaluate = prepare(trial)
     trial.emit("ready", dict(blas_report(), **versions))
