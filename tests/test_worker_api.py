@@ -290,11 +290,11 @@ def test_a_stop_file_ends_the_training_with_a_valid_result(python, worker, tmp_p
 
 
 def test_a_long_training_gives_signs_of_life(worker, tmp_path):
-    folder = make_folder(tmp_path, iterations=60, eval_at="60", pause=0.1)
+    folder = make_folder(tmp_path, iterations=12, eval_at="12", pause=0.1)
     assert train(sys.executable, worker, folder)[0] == 0
     signs = [event for event in events_of(folder) if event["event"] == "progress"]
     assert signs
-    assert all(0 < sign["iteration"] < 60 and sign["train_time_s"] > 0 for sign in signs)
+    assert all(0 < sign["iteration"] < 12 and sign["train_time_s"] > 0 for sign in signs)
 
 
 def test_training_time_leaves_evaluation_out(tmp_path):
