@@ -47,9 +47,10 @@ def parse_cores(text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if not match:
             raise ConfigError(f"executor.cores {text!r} is no list of CPUs such as 0-3 or 0,2")
-        cores.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    if not cores or not cores <= set(available):
-        raise ConfigError(f"executor.cores {text!r} names CPUs beyond those here: {available}")
+        wanted = range(int(match[1]), int(match[2] or match[1]) + 1)
+        if not wanted or any(core not in available for core in wanted):
+            raise ConfigError(f"executor.cores {text!r} names CPUs beyond those here: {available}")
+        cores.update(wanted)
     return tuple(sorted(cores))
 
 
@@ -276,6 +277,7 @@ class ResourceMonitor:
     """Processes of the latest sample."""
     _rss: list[int] = field(default_factory=list)
     _pss: list[int] = field(default_factory=list)
+    _rss_with_pss: list[int] = field(default_factory=list)
     _peak: int = 0
     _threads: int = 0
     _training: bool = False
@@ -284,7 +286,8 @@ class ResourceMonitor:
 
     def start(self) -> None:
         """Begin a measurement; earlier figures are forgotten."""
-        self._rss, self._pss, self._peak, self._threads = [], [], 0, 0
+        self._rss, self._pss, self._rss_with_pss = [], [], []
+        self._peak, self._threads = 0, 0
         self._training, self._trained, self._train_start = False, None, None
         self._lock = threading.Lock()
         self._next_pss_s = 0.0
@@ -312,6 +315,7 @@ class ResourceMonitor:
                 shares = [_pss_bytes(pid) for pid in self.tree]
                 if None not in shares[-1:]:
                     self._pss.append(sum(share or 0 for share in shares))
+                    self._rss_with_pss.append(self.memory_bytes)
 
     def begin_training(self) -> None:
         """The worker has begun to train."""
@@ -342,6 +346,7 @@ class ResourceMonitor:
 
     def finish(self) -> Usage:
         """Stop sampling. Returns the usage since ``start``."""
+        self._next_pss_s = 0.0
         self.sample()
         self._stopped.set()
         self._thread.join()
@@ -349,8 +354,9 @@ class ResourceMonitor:
         begin, trained = self._start, self._trained
         window = max(end.time_s - begin.time_s, 1e-9)
         available = window * len(self.cores) / 100
-        memory = self._pss or self._rss
-        average = int(sum(memory) / len(memory))
+        # few samples know what is shared with other processes: all others are scaled by these
+        unshared = sum(self._pss) / (sum(self._rss_with_pss) or 1) if self._pss else 1.0
+        average = int(unshared * sum(self._rss) / len(self._rss))
         user, system = end.user_s - begin.user_s, end.system_s - begin.system_s
         iowait = end.iowait_s - begin.iowait_s
         foreign, steal, psi = _interference(*trained, len(self.cores)) if trained else (0, 0, 0)
