@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from report_samples import HOSTILE, make_failed, make_params, make_result, make_study
+from tests.report_samples import HOSTILE, make_failed, make_params, make_result, make_study
 from rich.console import Console
 
 from tuner.progress import (

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_samples import (
+from tests.report_samples import (
     HOSTILE,
     make_failed,
     make_measurement,

@@ -291,6 +291,8 @@ class _Watch:
             dead = self.process.poll() is not None
             try:
                 heard = self.log.read()
+                while dead and self.log.read():  # nobody will look again
+                    heard = True
             except ProtocolError as error:
                 return TrialStatus.INVALID, str(error)
             if heard:

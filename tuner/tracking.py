@@ -238,7 +238,9 @@ def _experiment_id(client: MlflowClient, name: str, uri: str, folder: Path) -> s
         return str(found.experiment_id)
     local = uri.startswith(_SQLITE)
     location = (folder / "mlruns").absolute().as_uri() if local else None
-    return str(client.create_experiment(name, artifact_location=location))
+    # opens the UI at training runs instead of language models
+    kind = {"mlflow.experimentKind": "custom_model_development"}
+    return str(client.create_experiment(name, artifact_location=location, tags=kind))
 
 
 def _search(client: MlflowClient, experiment: str, query: str, newest: int = 50_000) -> list[Run]:
