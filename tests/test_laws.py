@@ -30,6 +30,7 @@ FLOORS = {
     "progress": 1,
     "attestation": 1,
     "protocol": 1,
+    "verdict": 2,
     "runner": 2,
     "executors": 3,
     "search": 3,

@@ -7,9 +7,7 @@ that it started outlives it.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -20,14 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.attestation import attest, loaded_blas
 from tuner.config import FrameworkConfig, MeasureConfig
 from tuner.datasets import Dataset
 from tuner.errors import ConfigError, ProtocolError
 from tuner.measure import (
     MARKER,
     ResourceMonitor,
-    Usage,
     kill_marked,
     mapped_files,
     process_tree,
@@ -35,12 +31,11 @@ from tuner.measure import (
 )
 from tuner.protocol import EventLog, log_tail, request_stop, trained_iterations, write_request
 from tuner.runtimes import Runtime
-from tuner.trial import Measurement, Params, Trial, TrialResult, TrialStatus
+from tuner.trial import Params, Trial, TrialResult, TrialStatus
+from tuner.verdict import Failure, Observation, conclude
 
 Listener = Callable[[Trial, int, float], None]
 """Called with the trial, its iterations and its training seconds so far."""
-
-Failure = tuple[TrialStatus, str]
 
 WORKER_API = Path(__file__).parent / "worker_api"
 _HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
@@ -50,24 +45,6 @@ _EXIT_GRACE_S = 10.0
 _POLL_S = (0.002, 0.05)
 _MAX_FILE_BYTES = 2**30
 _LEAST_FREE_DISK_BYTES = 64 * 2**20
-_ERROR_KINDS = {
-    "diverged": TrialStatus.DIVERGED,
-    "out_of_memory": TrialStatus.OUT_OF_MEMORY,
-    "disk_full": TrialStatus.DISK_FULL,
-    "impossible": TrialStatus.IMPOSSIBLE,
-}
-_EXIT_CODES = {
-    2: (TrialStatus.IMPOSSIBLE, "the framework refuses these params"),
-    3: (TrialStatus.UNAVAILABLE, "the framework cannot be imported"),
-}
-_SIGNALS = {
-    signal.SIGXFSZ: (TrialStatus.DISK_FULL, "a file grew beyond 1 GiB"),
-    signal.SIGKILL: (TrialStatus.OUT_OF_MEMORY, "killed by the kernel"),
-}
-_LAST_WORDS = (
-    (TrialStatus.OUT_OF_MEMORY, r"bad_alloc|Cannot allocate memory|MemoryError|[Oo]ut of memory"),
-    (TrialStatus.DISK_FULL, r"No space left on device|File too large"),
-)
 
 
 @dataclass(frozen=True)
@@ -169,7 +146,21 @@ class WorkerSession:
             usage = watch.monitor.finish()
             if failure or watch.log.result is None:
                 self._end(at_once=watch.log.error is None)
-        return _conclude(watch, failure, usage, log_tail(self._log_folder))
+        return conclude(
+            Observation(
+                trial=trial,
+                framework=self.setup.framework,
+                classes=self.setup.dataset.classes,
+                limits=self.setup.measure,
+                log=watch.log,
+                usage=usage,
+                mapped=watch.mapped,
+                failure=failure,
+                stopping=watch.stopping,
+                exit_code=process.returncode,
+                tail=log_tail(self._log_folder),
+            )
+        )
 
     def close(self) -> str:
         """End the worker. Returns what it left running, which is gone by then."""
@@ -360,101 +351,3 @@ class _Watch:
             if ahead and time_s < _FAR_BEHIND_TIME * last.train_time_s:
                 return f"another trial had {100 * accuracy:.1f} % after {time_s:.1f} s"
         return ""
-
-
-def _conclude(watch: _Watch, failure: Failure | None, usage: Usage, tail: str) -> TrialResult:
-    """What the trial came to, from what was said and what was seen."""
-    log, trial = watch.log, watch.trial
-    measurement = _measurement(watch, usage) if log.ended else None
-    status, reason = failure or _status(watch, measurement)
-    return TrialResult(
-        trial=trial,
-        status=status,
-        reason=reason,
-        iterations=log.iteration,
-        val_accuracy=log.result["val_accuracy"] if log.result else None,
-        test_accuracy=log.result.get("test_accuracy") if log.result else None,
-        checkpoints=tuple(log.checkpoints),
-        measurement=measurement,
-        versions={key: str(value) for key, value in (log.ready or {}).items() if key != "event"},
-        log_tail="" if status.usable else tail,
-    )
-
-
-def _status(watch: _Watch, measurement: Measurement | None) -> Failure:
-    log = watch.log
-    if log.error:
-        kind = str(log.error["kind"])
-        return _ERROR_KINDS.get(kind, TrialStatus.CRASHED), str(log.error["message"])
-    if log.result is None:
-        return _death(watch)
-    if measurement is None or not (log.ready and log.setup_time_s is not None):
-        return TrialStatus.INVALID, "a result came without ready, train_begin and train_end"
-    if log.train_time_s > measurement.wall_time_s:
-        return TrialStatus.INVALID, (
-            f"{log.train_time_s:.2f} s of training are reported "
-            f"but the trial took {measurement.wall_time_s:.2f} s"
-        )
-    blas, params = watch.setup.framework.blas, watch.trial.params
-    doubt = attest(params, blas, measurement.blas_loaded, measurement.threads_seen, log.attested)
-    if doubt:
-        return TrialStatus.INVALID, doubt
-    if log.iteration < trained_iterations(watch.trial):
-        why = watch.stopping or "the worker ended by itself"
-        return TrialStatus.STOPPED, f"stopped after {log.iteration} iterations: {why}"
-    return TrialStatus.COMPLETE, ""
-
-
-def _death(watch: _Watch) -> Failure:
-    """The status of a worker that died without a word, from its exit code and last words."""
-    code = watch.process.wait()
-    if code in _EXIT_CODES:
-        return _EXIT_CODES[code]
-    number = -code if code < 0 else code - 128  # the sandbox hands signals on as 128 + n
-    if number in _SIGNALS:
-        return _SIGNALS[signal.Signals(number)]
-    words = log_tail(watch.folder)
-    for status, pattern in _LAST_WORDS:
-        if re.search(pattern, words):
-            return status, words.splitlines()[-1]
-    name = signal.strsignal(number) if 0 < number < signal.NSIG else None
-    death = f"the worker died: {name} (signal {number})" if name else f"worker exit code {code}"
-    last = watch.log.loss
-    blind = math.log(watch.setup.dataset.classes)
-    if name and watch.log.iteration and (last is None or last > 2 * blind):
-        return TrialStatus.DIVERGED, f"{death} after its loss had grown to {last}"
-    return TrialStatus.CRASHED, death
-
-
-def _measurement(watch: _Watch, usage: Usage) -> Measurement:
-    """Figures of the whole trial; a share of the training is projected to all of it."""
-    log, measure = watch.log, watch.setup.measure
-    factor = 1.0
-    if watch.trial.share < 1:
-        factor = int(watch.trial.params["iterations"] or 1) / max(log.iteration, 1)
-    disturbed = []
-    if usage.foreign_pct > measure.max_foreign_pct:
-        disturbed.append(f"others used {usage.foreign_pct:.0f} % of its cores")
-    if usage.steal_pct > measure.max_steal_pct:
-        disturbed.append(f"the hypervisor stole {usage.steal_pct:.0f} %")
-    return Measurement(
-        setup_time_s=log.setup_time_s or 0.0,
-        train_time_s=log.train_time_s * factor,
-        test_time_s=float(log.result["test_time_s"]) if log.result else 0.0,
-        wall_time_s=usage.wall_s,
-        cpu_user_s=usage.user_s + usage.train_user_s * (factor - 1),
-        cpu_system_s=usage.system_s + usage.train_system_s * (factor - 1),
-        cpu_iowait_s=usage.iowait_s,
-        cpu_user_pct=usage.user_pct,
-        cpu_system_pct=usage.system_pct,
-        cpu_iowait_pct=usage.iowait_pct,
-        avg_memory_bytes=usage.avg_memory_bytes,
-        peak_memory_bytes=usage.peak_memory_bytes,
-        foreign_cpu_pct=usage.foreign_pct,
-        steal_pct=usage.steal_pct,
-        psi_cpu_pct=usage.psi_pct,
-        involuntary_switches=usage.involuntary_switches,
-        threads_seen=usage.threads,
-        blas_loaded=loaded_blas(watch.setup.framework.blas, watch.mapped),
-        disturbed=" and ".join(disturbed),
-    )

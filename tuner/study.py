@@ -20,7 +20,7 @@ from tuner.config import (
     tuner_home,
     validate,
 )
-from tuner.datasets import Dataset, load_dataset
+from tuner.datasets import load_dataset
 from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
 from tuner.executors import LocalExecutor
 from tuner.progress import StudyProgress, make_progress
@@ -88,10 +88,8 @@ def _prepare(config: TuneConfig, progress: StudyProgress, uri: str, output: Path
     runtime = find_runtime(framework)
     ensure_installed(runtime, progress.task)
     default = space.default(dataset.name, config.model)
-    identity = _identity(config, space, dataset, uri)
-    folder = StudyFolder(
-        tuner_home() / "studies" / study_id(identity), fresh=config.resume == "never"
-    )
+    name = study_id(config, space, dataset, uri)
+    folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
     total = measure.total_memory_bytes()
     limit = config.executor.memory_limit_mb * 2**20 or int(total * config.executor.memory_share)
     setup = TrialSetup(
@@ -107,22 +105,6 @@ def _prepare(config: TuneConfig, progress: StudyProgress, uri: str, output: Path
         measure=config.measure,
     )
     return _Study(config, progress, space, default, setup, folder, uri, output)
-
-
-def _identity(
-    config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str
-) -> dict[str, Any]:
-    """What makes a study the same: all that decides its figures, but not how long it goes on."""
-    return {
-        "framework": dataclasses.asdict(config.framework),
-        "dataset": dataset.digest,
-        "space": repr(space),
-        "search": [dataclasses.asdict(each) for each in (config.search, config.sampler)],
-        "executor": dataclasses.asdict(config.executor),
-        "goals": [config.model, config.objectives, config.constraints, config.seed],
-        "default_share": config.budget.default_share,
-        "kept": [uri, config.storage],
-    }
 
 
 class _Study:
@@ -162,7 +144,7 @@ class _Study:
             study_id=folder.path.name,
             name=f"{setup.framework.name} {setup.dataset.requested} {folder.path.name}",
             tags=self._study_tags(),
-            params=_flatten(dataclasses.asdict(config)),
+            params=dataclasses.asdict(config),
         )
         self.executor = LocalExecutor(setup, listener=progress.trial_progress)
         self.trials: list[TrialResult] = []
@@ -310,18 +292,7 @@ class _Study:
             )
         if result.status is not TrialStatus.STOPPED or result.measurement is None:
             return result
-        share = result.iterations / int(result.trial.params["iterations"] or 1)
-        factor = result.trial.share / share
-        return dataclasses.replace(
-            result,
-            trial=dataclasses.replace(result.trial, share=share),
-            status=TrialStatus.COMPLETE,
-            reason=f"projected from {share:.0%} of its iterations: the budget allows no more",
-            measurement=dataclasses.replace(
-                result.measurement,
-                train_time_s=result.measurement.train_time_s * factor,
-            ),
-        )
+        return result.projected("the budget allows no more")
 
     # -- verification ---------------------------------------------------------------------------
 
@@ -451,16 +422,6 @@ def _is_done(future: Future[TrialResult]) -> bool:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = str(value)
-    return flat
 
 
 def _command(config: TuneConfig) -> str:

@@ -7,26 +7,42 @@ sampler and MLflow are brought up to it after an interruption.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from tuner.config import TuneConfig
+from tuner.datasets import Dataset
 from tuner.errors import ConfigError, StorageError
+from tuner.space import SearchSpace
 from tuner.trial import TrialKind, TrialResult, TrialStatus
 
 _RESULT = "result.json"
 _STUDY = "study.json"
 
 
-def study_id(identity: Mapping[str, Any]) -> str:
-    """Short hash of what makes a study the same study."""
+def study_id(config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str) -> str:
+    """Short hash of what makes a study the same: all that decides its figures.
+
+    How long it goes on does not, so a larger budget goes on with the same study.
+    """
+    identity = {
+        "framework": dataclasses.asdict(config.framework),
+        "dataset": dataset.digest,
+        "space": repr(space),
+        "search": [dataclasses.asdict(each) for each in (config.search, config.sampler)],
+        "executor": dataclasses.asdict(config.executor),
+        "goals": [config.model, config.objectives, config.constraints, config.seed],
+        "default_share": config.budget.default_share,
+        "kept": [uri, config.storage],
+    }
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -108,7 +108,7 @@ class Tracker:
         study_id: Tag that finds the study's parent run again.
         name: Name of the parent run.
         tags: Further tags of the parent run.
-        params: Configuration of the study, shown as params of the parent run.
+        params: Configuration of the study, a tree, shown as params of the parent run.
 
     Raises:
         StorageError: If the store cannot be used.
@@ -123,7 +123,7 @@ class Tracker:
         study_id: str,
         name: str,
         tags: Mapping[str, str],
-        params: Mapping[str, str],
+        params: Mapping[str, Any],
     ) -> None:
         check_writable(uri, folder)
         self._client = connect(uri)
@@ -136,7 +136,7 @@ class Tracker:
             self._client.update_run(self.run_id, status="RUNNING")
         else:
             self.run_id = self._create(name, {**tags, STUDY_TAG: study_id})
-            self._log(self.run_id, params=params)
+            self._log(self.run_id, params=_flatten(params))
         self._logged = self._reconcile()
 
     def _reconcile(self) -> set[str]:
@@ -211,6 +211,16 @@ class Tracker:
         for path in files:
             self._client.log_artifact(self.run_id, str(path))
         self._client.set_terminated(self.run_id, status="FINISHED" if complete else "KILLED")
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = str(value)
+    return flat
 
 
 def _tags(result: TrialResult) -> dict[str, str]:

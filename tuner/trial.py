@@ -191,6 +191,22 @@ class TrialResult:
             params["iterations"] = self.iterations
         return params
 
+    def projected(self, why: str) -> TrialResult:
+        """The same trial as if its iterations had been a share of those asked for.
+
+        Training time is projected to all of them; accuracy remains the one that was reached.
+        """
+        assert self.measurement is not None
+        share = self.iterations / int(self.trial.params["iterations"] or 1)
+        train_time_s = self.measurement.train_time_s * self.trial.share / share
+        return dataclasses.replace(
+            self,
+            trial=dataclasses.replace(self.trial, share=share),
+            status=TrialStatus.COMPLETE,
+            reason=f"projected from {share:.0%} of its iterations: {why}",
+            measurement=dataclasses.replace(self.measurement, train_time_s=train_time_s),
+        )
+
     @property
     def metrics(self) -> dict[str, float]:
         """Every figure by the name it is logged and constrained under; missing ones are absent."""
