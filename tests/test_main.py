@@ -79,6 +79,7 @@ def test_wrong_input_gets_one_line(home, tmp_path, monkeypatch, capsys, words, c
     assert out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["framework=cafe", "budget.trials=-1", "frobnicate"])
 def test_wrong_input_gets_one_line_from_a_shell_too(tuner, wrong):
     done = tuner(wrong)
@@ -94,6 +95,7 @@ def test_help_says_what_there_is_and_is_quick(tuner):
     assert "caffe" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["recommend", "report", "runtimes", "datasets", "doctor", "ui"])
 def test_every_command_has_a_help_text(tuner, name):
     done = tuner(name, "--help")
@@ -106,6 +108,7 @@ def test_version(capsys):
     assert re.match(r"tuner \d", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_study_leaves_nothing_but_mlflow_behind_and_can_be_asked(tuner, tmp_path):
     done = tuner(*TREE, "budget.time_s=30", "budget.trials=4", "measure.max_foreign_pct=100")
     assert done.returncode == 0, done.stderr
@@ -158,6 +161,7 @@ def test_overrides_are_made_fit_for_hydra():
     assert prepare_overrides(["constraints=[]"]) == ["constraints=[]"]
 
 
+@pytest.mark.slow
 def test_multirun_runs_a_study_each(tuner, tmp_path):
     quick = ["budget.time_s=20", "budget.trials=2", "verify.finalists=0"]
     done = tuner("-m", *TREE, *quick, "seed=1,2")

@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from tests.report_samples import HOSTILE, make_failed, make_params, make_result, make_study
 from rich.console import Console
 
+from tests.report_samples import HOSTILE, make_failed, make_params, make_result, make_study
 from tuner.progress import (
     StudyProgress,
     abbreviate_params,

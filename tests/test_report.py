@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
 from tests.report_samples import (
     HOSTILE,
     make_failed,
@@ -17,8 +19,6 @@ from tests.report_samples import (
     make_study,
     make_trials,
 )
-from rich.console import Console
-
 from tuner.errors import StorageError
 from tuner.pareto import find_objective
 from tuner.report import front_json, print_summary, write_report

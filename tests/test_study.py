@@ -75,6 +75,7 @@ def test_the_search_finds_the_known_front(config):
     assert fastest.against_default.speedup.low > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2", "random"])
 def test_every_sampler_runs(config, sampler):
     config = dataclasses.replace(
@@ -83,6 +84,7 @@ def test_every_sampler_runs(config, sampler):
     assert len(tune(config).trials) == 5
 
 
+@pytest.mark.slow
 def test_constraints_keep_finalists_inside(config):
     config = dataclasses.replace(config, constraints=["accuracy>=0.9"])
     result = tune(config)
@@ -90,6 +92,7 @@ def test_constraints_keep_finalists_inside(config):
     assert all(result.trials[number].val_accuracy >= 0.9 for number in numbers)
 
 
+@pytest.mark.slow
 def test_other_objectives(config):
     config = dataclasses.replace(
         config,
@@ -99,6 +102,7 @@ def test_other_objectives(config):
     assert [each.name for each in tune(config).objectives][-1] == "peak_memory_mb"
 
 
+@pytest.mark.slow
 def test_the_default_may_lie_outside_the_space(config):
     config = dataclasses.replace(
         config,
@@ -110,6 +114,7 @@ def test_the_default_may_lie_outside_the_space(config):
     assert all(100 <= each.params["batch_size"] <= 200 for each in result.trials[1:])
 
 
+@pytest.mark.slow
 def test_a_complete_study_is_shown_again_and_a_larger_budget_goes_on(config):
     first = tune(config)
     start = time.monotonic()
@@ -123,6 +128,7 @@ def test_a_complete_study_is_shown_again_and_a_larger_budget_goes_on(config):
     assert len(more.verifications) > len(first.verifications)
 
 
+@pytest.mark.slow
 def test_resume_never_starts_anew(config):
     first = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3)))
     anew = tune(
@@ -132,6 +138,7 @@ def test_resume_never_starts_anew(config):
     assert len(anew.trials) == 3
 
 
+@pytest.mark.slow
 def test_mlflow_has_every_run_once_with_its_files(config, tmp_path):
     result = tune(config)
     (record,) = load_results(f"sqlite:///{tmp_path}/mlflow.db", "synthetic", "digits")
@@ -193,6 +200,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_study_goes_on(config):
     assert result.complete
 
 
+@pytest.mark.slow
 def test_one_study_is_run_by_one_process(config):
     class Nested(StudyProgress):
         def trial_started(self, trial):
@@ -262,6 +270,7 @@ def _workers() -> list[str]:
     return found.stdout.split()
 
 
+@pytest.mark.slow
 def test_sigterm_is_as_gentle_as_ctrl_c(home, tmp_path):
     command = [
         *(sys.executable, "-m", "tuner", f"framework_path={SYNTHETIC}", "framework=synthetic"),

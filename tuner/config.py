@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.errors import ConfigError
-from tuner.pareto import Direction, Objective, find_objective
+from tuner.pareto import Objective, find_objective
 
 _T = TypeVar("_T")
 
@@ -245,7 +245,6 @@ class TuneConfig:
     output: str = "."
     tracking_uri: str = ""
     storage: str = ""
-    report: str = ""
     progress: str = "auto"
 
 
@@ -366,11 +365,6 @@ def validate(config: TuneConfig) -> TuneConfig:
 def objectives_of(config: TuneConfig) -> list[Objective]:
     """The objectives of a valid configuration, in order."""
     return [find_objective(name) for name in config.objectives]
-
-
-def is_maximized(objective: Objective) -> bool:
-    """Whether larger is better."""
-    return objective.direction is Direction.MAXIMIZE
 
 
 def framework_roots(framework_path: str | None = None) -> list[Path]:

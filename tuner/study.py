@@ -22,7 +22,7 @@ from tuner.config import (
 )
 from tuner.datasets import load_dataset
 from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
-from tuner.executors import LocalExecutor
+from tuner.executors import Executor, LocalExecutor
 from tuner.progress import StudyProgress, make_progress
 from tuner.report import write_report
 from tuner.results import StudyResult, Verified, front_of
@@ -146,7 +146,7 @@ class _Study:
             tags=self._study_tags(),
             params=dataclasses.asdict(config),
         )
-        self.executor = LocalExecutor(setup, listener=progress.trial_progress)
+        self.executor: Executor = LocalExecutor(setup, listener=progress.trial_progress)
         self.trials: list[TrialResult] = []
 
     def _study_tags(self) -> dict[str, str]:

@@ -198,11 +198,6 @@ class Tracker:
         self._client.set_terminated(run_id, status=status)
         self._logged.add(trial.name)
 
-    def progress(self, **figures: float) -> None:
-        """Write figures of the study as a whole, such as its hypervolume, at the current trial."""
-        step = len(self._logged)
-        self._log(self.run_id, metrics=[(name, value, step) for name, value in figures.items()])
-
     def finish(
         self, files: Sequence[Path], tags: Mapping[str, str], *, complete: bool = True
     ) -> None:
