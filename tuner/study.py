@@ -181,7 +181,8 @@ class _Study:
             self.folder.save(complete=False, plan=None)
         self.folder.save(started=self.folder.facts.get("started") or _now())
         try:
-            self._search()
+            if not self.folder.facts.get("plan"):  # else the search had ended before a stop
+                self._search()
             verified = self._verify()
         except KeyboardInterrupt:
             self.executor.cancel()

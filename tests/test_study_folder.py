@@ -1,0 +1,113 @@
+"""What was measured survives; what makes a study the same is what decides its figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SYNTHETIC
+from tests.report_samples import make_result
+from tuner.config import BudgetConfig, VerifyConfig
+from tuner.errors import ConfigError, StorageError
+from tuner.space import SearchSpace
+from tuner.study_folder import StudyFolder, study_id, write_atomically
+from tuner.trial import TrialKind, TrialStatus
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = StudyFolder(tmp_path / "studies" / "abc")
+    yield made
+    made.close()
+
+
+def test_kept_results_come_back_equal_and_in_order(folder):
+    results = [make_result(number, 0.9, 10.0) for number in (11, 2, 5)]
+    for each in results:
+        folder.keep(each)
+    kinds = {each.trial.kind for each in results}
+    assert folder.results(*kinds) == sorted(results, key=lambda each: each.trial.number)
+    assert folder.results(TrialKind.VERIFY) == []
+
+
+def test_an_interrupted_trial_is_not_finished(folder):
+    result = make_result(3, 0.9, 10.0)
+    folder.keep(dataclasses.replace(result, status=TrialStatus.INTERRUPTED))
+    assert folder.results(TrialKind.SEARCH) == []
+
+
+def test_time_used_adds_up_over_sessions(tmp_path):
+    path = tmp_path / "study"
+    first = StudyFolder(path)
+    first.save(note=1)
+    spent = first.elapsed_s
+    first.close()
+    second = StudyFolder(path)
+    assert second.elapsed_s >= first.facts["elapsed_s"] > 0
+    assert second.facts["note"] == 1
+    assert spent < 5
+    second.close()
+
+
+def test_a_second_process_is_refused(folder):
+    with pytest.raises(ConfigError, match="another process"):
+        StudyFolder(folder.path)
+
+
+def test_fresh_forgets(tmp_path):
+    path = tmp_path / "study"
+    first = StudyFolder(path)
+    first.keep(make_result(1, 0.9, 10.0))
+    first.close()
+    again = StudyFolder(path, fresh=True)
+    assert again.results(TrialKind.DEFAULT, TrialKind.SEARCH) == []
+    again.close()
+
+
+def test_a_damaged_record_is_named_with_its_remedy(tmp_path):
+    path = tmp_path / "study"
+    path.mkdir()
+    (path / "study.json").write_text("{half")
+    with pytest.raises(StorageError, match="resume=never"):
+        StudyFolder(path)
+
+
+def test_an_unwritable_place_is_one_line():
+    with pytest.raises(StorageError, match="TUNER_HOME"):
+        StudyFolder(Path("/proc/nowhere/study"))
+
+
+def test_writing_leaves_no_half_file(tmp_path):
+    target = tmp_path / "file.json"
+    write_atomically(target, "one")
+    write_atomically(target, "two")
+    assert target.read_text() == "two"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def _id(config, digits, **changes):
+    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
+    return study_id(dataclasses.replace(config, **changes), space, digits, "sqlite:///x")
+
+
+def test_a_larger_budget_is_the_same_study(config, digits):
+    before = _id(config, digits)
+    assert _id(config, digits, budget=BudgetConfig(time_s=9999, trials=99)) == before
+    assert _id(config, digits, verify=VerifyConfig(repeats=9)) == before
+    assert _id(config, digits, progress="plain") == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 2},
+        {"model": "lenet"},
+        {"constraints": ["accuracy>=0.9"]},
+        {"objectives": ["accuracy"]},
+        {"budget": BudgetConfig(default_share=0.1)},
+    ],
+)
+def test_what_decides_the_figures_makes_another_study(config, digits, change):
+    assert _id(config, digits, **change) != _id(config, digits)
