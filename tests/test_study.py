@@ -122,6 +122,9 @@ def test_a_complete_study_is_shown_again_and_a_larger_budget_goes_on(config):
     assert time.monotonic() - start < 5
     assert again.trials == first.trials
     assert again.verified == first.verified
+    uri = f"sqlite:///{config.output}/mlflow.db"
+    (record,) = load_results(uri, "synthetic", "digits")
+    assert connect(uri).get_run(record.run_id).info.status == "FINISHED"
     more = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=15)))
     assert more.trials[:12] == first.trials
     assert len(more.trials) == 15

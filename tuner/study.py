@@ -176,6 +176,7 @@ class _Study:
                 "resume=never starts it anew"
             )
             return self._result(complete=True, verified=self._summary())
+        self.tracker.begin()
         self.folder.restart_clock()
         if self.folder.facts.get("complete"):  # the budget was raised: verify again at its end
             self.folder.save(complete=False, plan=None)

@@ -133,11 +133,14 @@ class Tracker:
         )
         if parents:
             self.run_id = parents[0].info.run_id
-            self._client.update_run(self.run_id, status="RUNNING")
         else:
             self.run_id = self._create(name, {**tags, STUDY_TAG: study_id})
             self._log(self.run_id, params=_flatten(params))
         self._logged = self._reconcile()
+
+    def begin(self) -> None:
+        """The study goes on: show it as running."""
+        self._client.update_run(self.run_id, status="RUNNING")
 
     def _reconcile(self) -> set[str]:
         """Names of the trials already written; half-written ones are deleted."""

@@ -113,7 +113,7 @@ def _label_axes(axes: Axes, view: FrontView) -> None:
         axes.annotate(note, (0.01, 0.015), xycoords="axes fraction", color=_INK, style="italic")
     if view.log_x and view.points:
         axes.set_xscale("log")
-        axes.margins(x=0.12)
+        axes.margins(x=0.22)  # room for labels on the left
         # seconds are read as numbers, not as powers of ten
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rounded(value)))
