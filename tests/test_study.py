@@ -162,7 +162,9 @@ def test_mlflow_has_every_run_once_with_its_files(config, tmp_path):
         "report.html",
         "front.png",
         "front.json",
+        "config.yaml",
     }
+    assert run.data.tags["fingerprint"] == client.get_run(record.run_id).data.tags["fingerprint"]
     assert record.front["study_id"] == result.study_id
 
 

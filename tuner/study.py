@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import math
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tuner import measure
 from tuner.config import (
@@ -30,13 +33,14 @@ from tuner.runner import TrialSetup
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.search import JointSearch
 from tuner.space import Default, SearchSpace
-from tuner.study_folder import StudyFolder, study_id
+from tuner.study_folder import StudyFolder, study_id, write_atomically
 from tuner.tracking import Tracker, check_writable, default_tracking_uri, experiment_name
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
 from tuner.verify import Plan, pick_finalists, summarize
 
 _TICK_S = 0.25
-_DEFAULT_TIME_SHARE = 0.5  # of the budget; a default that needs more is projected
+_DEFAULT_TIME_SHARE = 0.6  # of the budget; a default that needs more is projected
+_LEAST_TRIALS = 3  # the default and two others, however little time the default has left
 _LEAST_TRIAL_S = 3.0  # a search trial with less time left would only be set-up
 _KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
 
@@ -203,8 +207,7 @@ class _Study:
         if not self.folder.facts.get("complete") or not spent:
             return False
         budget = self.config.budget
-        unlimited = float("inf")
-        more_trials = (budget.trials or unlimited) > (spent["trials"] or unlimited)
+        more_trials = (budget.trials or math.inf) > (spent["trials"] or math.inf)
         return not (budget.time_s > spent["time_s"] or more_trials)
 
     def _recover(self) -> None:
@@ -236,9 +239,9 @@ class _Study:
     def _search(self) -> None:
         self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
         budget = self.config.budget
-        while not self.trials or (
-            (not budget.trials or len(self.trials) < budget.trials)
-            and self._search_end_s - self.folder.elapsed_s > _LEAST_TRIAL_S
+        while len(self.trials) < (budget.trials or math.inf) and (
+            len(self.trials) < _LEAST_TRIALS
+            or self._search_end_s - self.folder.elapsed_s > _LEAST_TRIAL_S
         ):
             number, params = self.search.ask()
             result = self._measure(self._new_trial(number, params))
@@ -262,8 +265,10 @@ class _Study:
                 test=True,
                 share=budget.default_share,
             )
-        left = self._search_end_s - self.folder.elapsed_s
-        limit = max(_LEAST_TRIAL_S, min(budget.trial_share * budget.time_s, left))
+        limit = budget.trial_share * budget.time_s
+        if number >= _LEAST_TRIALS:
+            left = self._search_end_s - self.folder.elapsed_s
+            limit = max(_LEAST_TRIAL_S, min(limit, left))
         return Trial(
             number=number,
             params=params,
@@ -413,7 +418,11 @@ class _Study:
                 f"{first.status.value}: {first.reason}; logs are in {self.folder.trials}"
             )
         self.progress.phase("report")
-        files = write_report(result, self.folder.path / "report")
+        folder = self.folder.path / "report"
+        files = write_report(result, folder)
+        resolved = yaml.safe_dump(dataclasses.asdict(self.config), sort_keys=False)
+        write_atomically(folder / "config.yaml", resolved)
+        files.append(folder / "config.yaml")
         tags = {"elapsed_s": f"{result.elapsed_s:.0f}", "trials": str(len(result.trials))}
         self.tracker.finish(files, tags, complete=result.complete)
 

@@ -107,7 +107,7 @@ class Tracker:
         experiment: Name of the experiment, made if missing.
         study_id: Tag that finds the study's parent run again.
         name: Name of the parent run.
-        tags: Further tags of the parent run.
+        tags: Further tags of the parent run; its trials share the ``fingerprint``.
         params: Configuration of the study, a tree, shown as params of the parent run.
 
     Raises:
@@ -126,6 +126,7 @@ class Tracker:
         params: Mapping[str, Any],
     ) -> None:
         check_writable(uri, folder)
+        self._fingerprint = tags["fingerprint"]
         self._client = connect(uri)
         self._experiment = _experiment_id(self._client, experiment, uri, folder)
         parents = _search(
@@ -184,7 +185,12 @@ class Tracker:
         if trial.name in self._logged:
             return
         wall = result.measurement.wall_time_s if result.measurement else 0.0
-        tags = {TRIAL_TAG: trial.name, _PARENT: self.run_id, **_tags(result)}
+        tags = {
+            TRIAL_TAG: trial.name,
+            _PARENT: self.run_id,
+            "fingerprint": self._fingerprint,
+            **_tags(result),
+        }
         run_id = self._create(trial.name, tags, start=time.time() - wall)
         metrics = [(name, value, result.iterations) for name, value in result.metrics.items()]
         for point in result.checkpoints:
