@@ -13,7 +13,6 @@ from tuner.config import (
     find_setting_file,
     framework_folder,
     framework_roots,
-    is_maximized,
     list_datasets,
     list_frameworks,
     load_dataset_config,
@@ -131,7 +130,6 @@ def test_objectives_come_in_the_order_given():
     config = changed("objectives", ["train_time_s", "accuracy"])
     objectives = objectives_of(config)
     assert [each.name for each in objectives] == ["train_time_s", "accuracy"]
-    assert [is_maximized(each) for each in objectives] == [False, True]
 
 
 @pytest.mark.parametrize(

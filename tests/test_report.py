@@ -509,3 +509,11 @@ def test_a_browser_draws_every_plot(name, tmp_path):
     ]
     assert len(drawn) >= 2 * len(drawn_plots(page)) > 0
     assert not [attributes for _, attributes in page.tags if attributes.get("onclick")]
+
+
+def test_a_picture_of_one_trial_draws_without_a_warning(tmp_path):
+    only = make_result(0, 0.99, 200.0)
+    result = dataclasses.replace(
+        make_study(), trials=(only,), verified=(), verifications=(), complete=False
+    )
+    assert len(write_report(result, tmp_path)) == 3

@@ -114,6 +114,9 @@ def _label_axes(axes: Axes, view: FrontView) -> None:
     if view.log_x and view.points:
         axes.set_xscale("log")
         axes.margins(x=0.22)  # room for labels on the left
+        places = {point.x for point in view.points}
+        if len(places) == 1:  # an interrupted study: matplotlib warns of an axis without extent
+            axes.set_xlim(min(places) / 2, 2 * min(places))
         # seconds are read as numbers, not as powers of ten
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rounded(value)))
