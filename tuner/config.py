@@ -200,8 +200,8 @@ class VerifyConfig:
 
     finalists: int = 3
     repeats: int = 3
-    rate_share: float = 0.05
-    long_s: float = 40.0
+    rate_share: float = 0.03
+    long_s: float = 30.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002
 

@@ -35,7 +35,7 @@ def pick_finalists(
     """The points of the front worth verifying, most important first.
 
     First the fastest whose validation accuracy is not below the default's by more than half the
-    margin, then those that add most hypervolume.
+    margin, or else the most accurate; then those that add most hypervolume.
 
     Args:
         trials: Usable and other trials of the search.
@@ -56,6 +56,8 @@ def pick_finalists(
     equals = [each for each in front if each.metrics.get("val_accuracy", 0.0) >= least]
     if equals:
         chosen.append(min(equals, key=lambda each: each.metrics["train_time_s"]))
+    elif front:
+        chosen.append(max(front, key=lambda each: each.metrics.get("val_accuracy", 0.0)))
     while len(chosen) < min(config.finalists, len(front)):
         rest = [each for each in front if each not in chosen]
         chosen.append(max(rest, key=lambda each: _volume([*chosen, each], front, objectives)))
