@@ -68,6 +68,13 @@ def test_the_fastest_that_is_no_worse_comes_first():
     assert picked(trials, dataclasses.replace(SHORT, accuracy_margin=0.02))[0] == 3
 
 
+def test_where_none_equals_the_default_the_most_accurate_comes_first():
+    trials = [make_result(1, 0.985, 40.0), make_result(2, 0.97, 10.0), make_result(3, 0.8, 1.0)]
+    assert picked(trials)[0] == 1
+    one = dataclasses.replace(SHORT, finalists=1)
+    assert picked(trials, one) == [1]
+
+
 def test_finalists_are_of_the_front_and_each_once():
     trials = [
         make_result(1, 0.9950, 90.0),
