@@ -31,6 +31,9 @@ from tuner.downloads import CONNECT_TIMEOUT_S, Source, fetch_files
 from tuner.errors import ConfigError, DatasetUnavailable, StorageError
 from tuner.images import decode_idx, encode_idx
 
+# what runs here is not only Python of ours: slower where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 MIRROR = os.environ.get("TUNER_DATA_MIRROR")
 
 

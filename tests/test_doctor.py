@@ -8,6 +8,9 @@ from tuner.config import FrameworkConfig, RuntimeConfig, load_framework
 from tuner.doctor import MACHINE, Finding, diagnose, format_findings
 from tuner.runtimes import find_runtime
 
+# what runs here is not only Python of ours: slower where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 
 def framework(kind: str, **settings) -> FrameworkConfig:
     return FrameworkConfig(name="example", runtime=RuntimeConfig(kind=kind, **settings))

@@ -13,6 +13,9 @@ from tuner.executors import LocalExecutor, run_undisturbed
 from tuner.measure import marked_processes
 from tuner.trial import Measurement, TrialKind, TrialResult, TrialStatus
 
+# processes are started, which takes longer where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 EXECUTORS = [LocalExecutor]
 
 

@@ -32,6 +32,9 @@ from tuner.measure import (
     total_memory_bytes,
 )
 
+# processes are started, which takes longer where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 CORES = parse_cores("")
 MIB = 2**20
 # the shell forks: over a mere exec, ru_maxrss would carry the peak of this process

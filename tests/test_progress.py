@@ -22,6 +22,9 @@ from tuner.progress.live import LiveProgress
 from tuner.progress.plain import PlainProgress
 from tuner.trial import UNSET, Trial, TrialKind, TrialStatus
 
+# what runs here is not only Python of ours: slower where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 
 def make_console(terminal: bool, width: int = 120) -> Console:
     return Console(file=io.StringIO(), force_terminal=terminal, width=width, height=60)

@@ -15,6 +15,9 @@ from tuner.measure import marked_processes
 from tuner.runner import WorkerSession, run_trial
 from tuner.trial import TrialStatus
 
+# processes are started, which takes longer where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 
 def test_a_good_trial_is_complete_and_measured(setup, make_trial):
     result = run_trial(setup, make_trial(test=True))

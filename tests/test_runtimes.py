@@ -23,6 +23,9 @@ from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.venv import find_python
 from tuner.runtimes.wheels import unpack_libraries
 
+# what runs here is not only Python of ours: slower where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 THIS_VERSION = ".".join(map(str, sys.version_info[:2]))
 PATH = "/usr/local/bin:/usr/bin:/bin"
 

@@ -16,6 +16,9 @@ from tuner.search import JointSearch
 from tuner.space import SearchSpace
 from tuner.trial import Trial, TrialResult, TrialStatus
 
+# processes are started, which takes longer where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 SEARCHES = [JointSearch]
 SAMPLERS = ["tpe", "nsga2", "random"]
 GOALS = [OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"]]

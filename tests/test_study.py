@@ -197,6 +197,7 @@ class _Interrupts(StudyProgress):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured_and_the_study_goes_on(config):
     with pytest.raises(KeyboardInterrupt):
         tune(config, _Interrupts(5))
@@ -217,6 +218,7 @@ def test_one_study_is_run_by_one_process(config):
         tune(config, Nested())
 
 
+@pytest.mark.slow
 def test_no_verification_when_none_is_asked_for(config):
     result = tune(dataclasses.replace(config, verify=VerifyConfig(finalists=0)))
     assert result.verified == ()

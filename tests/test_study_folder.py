@@ -15,6 +15,9 @@ from tuner.space import SearchSpace
 from tuner.study_folder import StudyFolder, study_id, write_atomically
 from tuner.trial import TrialKind, TrialStatus
 
+# processes are started, which takes longer where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
 
 @pytest.fixture
 def folder(tmp_path):
