@@ -124,15 +124,27 @@ def is_better(point: Verified) -> bool:
 def best_point(result: StudyResult) -> Verified | None:
     """The verified configuration to speak of first.
 
-    The fastest of those that lose no accuracy, else the most accurate of those that are better,
-    else the fastest at all; ``None`` if none beats the default significantly.
+    The fastest of those shown to lose no accuracy, else of those not shown to lose any, else the
+    most accurate of those that are better, else the fastest at all; ``None`` if none beats the
+    default significantly.
     """
     kept = [each for each in result.verified if _tone(each) == "good" and is_faster(each)]
+    kept = kept or [
+        each for each in result.verified if is_faster(each) and not _loses_accuracy(each)
+    ]
     better = [each for each in result.verified if is_better(each)]
     faster = [each for each in result.verified if is_faster(each)]
     if kept or not better:
         return max(kept or faster, key=_speedup, default=None)
     return max(better, key=lambda each: each.test_accuracy.value)
+
+
+def _loses_accuracy(point: Verified) -> bool:
+    """Whether the accuracy is significantly below the default's."""
+    versus = point.against_default
+    if versus is None:
+        return False
+    return versus.accuracy_gain.value < 0 and versus.accuracy_p < 1 - point.confidence
 
 
 def _speedup(point: Verified) -> float:
