@@ -104,10 +104,12 @@ def config(home: Path, tmp_path: Path) -> TuneConfig:
 
 
 @pytest.fixture(autouse=True)
-def no_worker_survives(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+def no_worker_survives(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever a test does, no process of its trials outlives it."""
     from tuner.measure import marked_processes
 
+    runs_trials = "setup" in request.fixturenames
+    marker = request.getfixturevalue("tmp_path").name if runs_trials else ""
     yield
-    if "setup" in request.fixturenames:
-        assert marked_processes(tmp_path.name) == []
+    if marker:
+        assert marked_processes(marker) == []

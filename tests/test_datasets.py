@@ -408,6 +408,7 @@ def test_unreachable_mirror_is_asked_once(
     assert not dead.reached
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(15)
 def test_silent_address_is_given_up_soon(config: DatasetConfig, tmp_path: Path) -> None:
     # a full backlog drops connections as a firewall does
@@ -606,6 +607,7 @@ def test_split_of_a_package_must_fit(tmp_path: Path) -> None:
 # --- the real data
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("name", "package", "sizes"),

@@ -36,6 +36,7 @@ def test_a_failing_trial_is_a_result(executor, make_trial):
     assert result.status is TrialStatus.CRASHED
 
 
+@pytest.mark.slow
 def test_no_more_trials_run_at_once_than_there_are_slots(executor, make_trial):
     futures = [executor.submit(make_trial(number, fault="burn")) for number in range(2)]
     start = time.monotonic()
@@ -66,6 +67,7 @@ def _burn(seconds: float) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 def test_a_trial_beside_a_cpu_burner_is_repeated_and_counted(setup, make_trial):
     strict = dataclasses.replace(setup, measure=MeasureConfig(max_steal_pct=100, repeats=1))

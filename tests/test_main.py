@@ -140,6 +140,7 @@ def test_a_missing_sandbox_is_named_with_its_remedy(tuner, tmp_path):
     assert "apt-get install" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(home, tmp_path):
     # no file may grow beyond 64 KiB: neither data set nor database can be written
     done = subprocess.run(

@@ -331,6 +331,7 @@ def test_too_short_a_window_says_nothing(start):
     assert foreign_pct(start, CORES[-1], 0.1) == 0
 
 
+@pytest.mark.slow
 def test_watching_costs_less_than_two_percent_of_a_core(start):
     child = start(sys.executable, "-S", "-c", WORK, 0, 50)
     child.stdout.readline()

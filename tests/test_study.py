@@ -51,6 +51,7 @@ def _true_front():
     return points
 
 
+@pytest.mark.slow
 def test_trial_0_is_the_default_and_everything_is_numbered_once(config):
     result = tune(config)
     assert [each.trial.number for each in result.trials] == list(range(12))

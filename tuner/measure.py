@@ -28,6 +28,7 @@ MARKER = "TUNER_TRIAL"
 """Environment variable that every process of a trial inherits, however it detaches itself."""
 
 _PSS_EVERY_S = 2.0  # smaps_rollup walks the page tables: too dear for every sample
+_DEATH_S = 5.0  # a killed process may take a moment to go, one in uninterruptible sleep longer
 _MIN_WINDOW_S = 0.5  # CPU time is counted in ticks of 10 ms: shorter windows say nothing
 _BUSY = slice(0, 3)  # user, nice, system of a line of /proc/stat
 _IOWAIT, _STEAL = 4, 7
@@ -107,13 +108,32 @@ def marked_processes(marker: str) -> list[int]:
     return found
 
 
-def kill_marked(marker: str) -> int:
-    """Kill every process of a trial (or, by a prefix, of a study). Returns how many there were."""
-    pids = [pid for pid in marked_processes(marker) if pid != os.getpid()]
+def kill_marked(marker: str, patience_s: float = 0.0) -> int:
+    """Kill every process of a trial (or, by a prefix, of a study) and see it gone.
+
+    Args:
+        marker: Whose processes.
+        patience_s: Time that processes already dying are given to go by themselves.
+
+    Returns:
+        How many had to be killed.
+    """
+    pids = _wait_until_gone(marker, patience_s)
     for pid in pids:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
+    _wait_until_gone(marker, _DEATH_S)
     return len(pids)
+
+
+def _wait_until_gone(marker: str, limit_s: float) -> list[int]:
+    """Processes still there after at most ``limit_s`` seconds."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        pids = [pid for pid in marked_processes(marker) if pid != os.getpid()]
+        if not pids or time.monotonic() >= deadline:
+            return pids
+        time.sleep(0.005)
 
 
 @dataclass(slots=True)

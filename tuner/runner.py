@@ -216,7 +216,7 @@ class WorkerSession:
         if process.stdin:
             with suppress(BrokenPipeError):
                 process.stdin.close()
-        survivors = kill_marked(self._marker)
+        survivors = kill_marked(self._marker, patience_s=0.5)
         return left or (f"{survivors} detached processes" if survivors else "")
 
 

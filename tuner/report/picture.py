@@ -113,7 +113,7 @@ def _label_axes(axes: Axes, view: FrontView) -> None:
         axes.annotate(note, (0.01, 0.015), xycoords="axes fraction", color=_INK, style="italic")
     if view.log_x and view.points:
         axes.set_xscale("log")
-        axes.margins(x=0.22)  # room for labels on the left
+        axes.margins(x=0.35)  # room for labels on the left
         places = {point.x for point in view.points}
         if len(places) == 1:  # an interrupted study: matplotlib warns of an axis without extent
             axes.set_xlim(min(places) / 2, 2 * min(places))
