@@ -16,7 +16,7 @@ import pytest
 from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
 
 # what runs here is not only Python of ours: slower where neighbours take the CPU
-pytestmark = pytest.mark.timeout(20)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(20)]
 
 needs_bwrap = pytest.mark.skipif(bool(sandbox_fault()), reason=sandbox_fault())
 

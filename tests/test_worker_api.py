@@ -17,7 +17,7 @@ from tuner.protocol import EventLog
 from tuner.runner import WORKER_API
 
 # processes are started, which takes longer where neighbours take the CPU
-pytestmark = pytest.mark.timeout(20)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(20)]
 
 VERSIONS = ("2.7", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 WORKER = """
