@@ -22,6 +22,7 @@ from tuner.results import Comparison, Interval, Verified, front_of
 from tuner.trial import Trial, TrialKind, TrialResult
 
 _LEAST_ROUNDS = 2
+_LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
 _LEAST_RATE_S = 8.0  # a rate measured for less is mostly noise
 
 
@@ -251,6 +252,8 @@ class _Spread:
             if len(values) > 1:
                 squares += statistics.variance(values) * (len(values) - 1)
                 self.freedom += len(values) - 1
+        if self.freedom < _LEAST_FREEDOM:
+            squares, self.freedom = 0.0, 0
         self.seed_variance = squares / self.freedom if self.freedom else 0.0
         self.test_images, self.confidence = test_images, confidence
         law = stats.t(self.freedom) if self.freedom else stats.norm()
@@ -270,7 +273,7 @@ class _Spread:
         """Difference of the means and its p-value, over seeds, on the same test images."""
         gain = _mean_accuracy(runs) - _mean_accuracy(default_runs)
         variance = self.seed_variance * (1 / len(runs) + 1 / len(default_runs))
-        if not self.freedom:  # one run each: only the sampling of the images is known
+        if not self.freedom:  # too few repeats: only the sampling of the images is known
             variance = 2 * self._sampling_variance(_mean_accuracy(runs))
         error = math.sqrt(variance)
         half = self.quantile * error
