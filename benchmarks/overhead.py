@@ -18,16 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tuner.config import (
-    BudgetConfig,
-    MeasureConfig,
-    TuneConfig,
-    VerifyConfig,
-    load_dataset_config,
-    load_framework,
-)
+from tuner.config import BudgetConfig, MeasureConfig, TuneConfig, VerifyConfig
 from tuner.measure import ResourceMonitor, parse_cores
 from tuner.progress import StudyProgress
+from tuner.registry import load_dataset_config, load_framework
 from tuner.study import tune
 
 SYNTHETIC = Path(__file__).parent.parent / "tests" / "synthetic"

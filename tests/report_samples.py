@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from tuner.pareto import find_objective
 from tuner.results import Comparison, Interval, StudyResult, Verified
@@ -35,7 +36,7 @@ def make_params(**changes: ParamValue) -> dict[str, ParamValue]:
     return {**DEFAULT_PARAMS, **changes}
 
 
-def make_measurement(train_time_s: float, **changes: object) -> Measurement:
+def make_measurement(train_time_s: float, **changes: Any) -> Measurement:
     """A measurement that fits its training time."""
     plain = Measurement(
         setup_time_s=1.2,
@@ -54,7 +55,7 @@ def make_measurement(train_time_s: float, **changes: object) -> Measurement:
         threads_seen=2,
         blas_loaded="/usr/lib/x86_64-linux-gnu/openblas-pthread/libblas.so.3",
     )
-    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(plain, **changes)
 
 
 def make_result(
@@ -63,10 +64,10 @@ def make_result(
     train_time_s: float,
     *,
     test: float | None = None,
-    **params: object,
+    **params: ParamValue,
 ) -> TrialResult:
     """A complete trial with a learning curve; trial 0 is the default."""
-    asked = make_params(**params)  # type: ignore[arg-type]
+    asked = make_params(**params)
     kind = TrialKind.SEARCH if number else TrialKind.DEFAULT
     iterations = int(asked["iterations"] or 0)
     curve = tuple(
@@ -97,7 +98,7 @@ def make_failed(number: int, status: TrialStatus, reason: str, log: str = "") ->
 
 def make_search() -> list[TrialResult]:
     """Search trials from 8 s at 97.5 % to 60 s at 99.0 %, and duller ones between."""
-    rows = [
+    rows: list[tuple[int, float, float, int, int, float, str, ParamValue]] = [
         (1, 0.9750, 8.1, 64, 420, 0.02, "mkl", 2),
         (2, 0.9660, 15.0, 32, 900, 0.005, "blis", 2),
         (3, 0.9822, 13.9, 64, 730, 0.015, "mkl", 2),
@@ -188,7 +189,7 @@ def make_verified_points(trials: tuple[TrialResult, ...]) -> tuple[Verified, ...
     return (make_verified(0, 0.9910, 190.2, DEFAULT_PARAMS, None), *finalists)
 
 
-def make_study(**changes: object) -> StudyResult:
+def make_study(**changes: Any) -> StudyResult:
     """A complete, verified study of Caffe on MNIST."""
     trials = make_trials()
     study = StudyResult(
@@ -220,4 +221,4 @@ def make_study(**changes: object) -> StudyResult:
         budget={"name": "default", "time": "1,800 s", "trials": "no limit"},
         command="python -m tuner framework=caffe dataset=mnist",
     )
-    return dataclasses.replace(study, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(study, **changes)

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tuner.attestation import attest, loaded_blas
-from tuner.config import BlasConfig, load_framework
+from tuner.config import BlasConfig
+from tuner.registry import load_framework
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 RUNTIME = "/var/cache/tuner/runtimes/caffe-0123abcd"

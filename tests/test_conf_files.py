@@ -17,8 +17,9 @@ from omegaconf import OmegaConf
 
 from tests.conftest import SYNTHETIC
 from tuner.__main__ import prepare_overrides
-from tuner.config import (
-    TuneConfig,
+from tuner.config import TuneConfig, validate
+from tuner.measure import cpu_flags
+from tuner.registry import (
     find_setting_file,
     framework_folder,
     framework_roots,
@@ -27,9 +28,7 @@ from tuner.config import (
     load_dataset_config,
     load_framework,
     project_folder,
-    validate,
 )
-from tuner.measure import cpu_flags
 from tuner.search.joint import make_sampler
 from tuner.space import SearchSpace
 

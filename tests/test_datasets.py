@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.config import DatasetConfig, load_dataset_config
+from tuner.config import DatasetConfig
 from tuner.datasets import (
     SPLITS,
     Dataset,
@@ -30,6 +30,7 @@ from tuner.datasets import (
 from tuner.downloads import CONNECT_TIMEOUT_S, Source, fetch_files
 from tuner.errors import ConfigError, DatasetUnavailable, StorageError
 from tuner.images import decode_idx, encode_idx
+from tuner.registry import load_dataset_config
 
 # what runs here is not only Python of ours: slower where neighbours take the CPU
 pytestmark = pytest.mark.timeout(20)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.config import FrameworkConfig, RuntimeConfig, load_framework
+from tuner.config import FrameworkConfig, RuntimeConfig
 from tuner.doctor import MACHINE, Finding, diagnose, format_findings
+from tuner.registry import load_framework
 from tuner.runtimes import find_runtime
 
 # what runs here is not only Python of ours: slower where neighbours take the CPU

@@ -348,7 +348,7 @@ lines = st.one_of(
 )
 
 
-@settings(reproducible, max_examples=400)
+@settings(reproducible, max_examples=200)
 @given(st.lists(lines, max_size=5))
 def test_nothing_but_a_protocol_error_ever_comes_out(tmp_path_factory, written):
     folder = tmp_path_factory.getbasetemp()
@@ -373,6 +373,23 @@ def test_one_line_parses_or_is_refused(line):
     except ProtocolError:
         return
     assert event["event"]
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (rb"loss \ud800 is nan", "loss ? is nan"),
+        (rb"\udc00\ud83d", "??"),
+        (b"loss \xed\xa0\x80", "loss ?"),
+        (rb"\ud83d\ude00 \u00df", "\U0001f600 \u00df"),
+        ("größer".encode(), "größer"),
+    ],
+    ids=["alone", "in the wrong order", "as bytes", "a pair", "none"],
+)
+def test_a_text_can_be_written_wherever_it_goes(tmp_path, written, message):
+    line = b'{"event": "error", "kind": "diverged", "message": "%s", "\\udfff": 1}' % written
+    error = taken(line + b"\n", tmp_path).error
+    assert error == {"event": "error", "kind": "diverged", "message": message, "?": 1}
 
 
 # -- what it said besides -----------------------------------------------------------------------

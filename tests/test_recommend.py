@@ -8,9 +8,9 @@ import json
 import pytest
 
 from tests.report_samples import DEFAULT_PARAMS, MIB, make_study
-from tuner.config import framework_folder, load_framework
 from tuner.errors import ConfigError, NothingRecommended
 from tuner.recommend import Evidence, Limits, evidence_of, fill_settings, recommend
+from tuner.registry import framework_folder, load_framework
 from tuner.report import front_json
 from tuner.tracking import StudyRecord
 

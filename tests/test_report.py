@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -96,6 +98,11 @@ STUDIES = {
 }
 
 
+SLOW = ("projected", "no default", "no accuracy", "zero costs")
+RENDERED = [pytest.param(each, marks=pytest.mark.slow if each in SLOW else ()) for each in STUDIES]
+"""Drawing a report takes half a second; summary and JSON are checked for all studies anyway."""
+
+
 @pytest.fixture(params=STUDIES)
 def any_study(request):
     return STUDIES[request.param]()
@@ -137,10 +144,20 @@ class Page(HTMLParser):
         return sum(1 for each, _ in self.tags if each == tag)
 
 
-def page_of(study: StudyResult) -> Page:
-    from tuner.report.page import render_page
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Callable[[str], list[Path]]:
+    """The report of each of ``STUDIES``, written once for all tests that only read it."""
 
-    return Page(render_page(study))
+    @functools.cache
+    def write(name: str) -> list[Path]:
+        return write_report(STUDIES[name](), tmp_path_factory.mktemp("report"))
+
+    return write
+
+
+@pytest.fixture
+def page_of(written) -> Callable[[str], Page]:
+    return lambda name: Page(written(name)[0].read_text())
 
 
 # the terminal
@@ -284,13 +301,14 @@ def test_a_report_is_three_whole_files(tmp_path):
     assert again == paths
 
 
-def test_any_study_can_be_reported(any_study, tmp_path):
-    for path in write_report(any_study, tmp_path):
+@pytest.mark.parametrize("name", RENDERED)
+def test_any_study_can_be_reported(written, name):
+    for path in written(name):
         assert path.stat().st_size > 500
 
 
-def test_the_picture_is_large_enough_for_a_readme(tmp_path):
-    _, picture, _ = write_report(make_study(), tmp_path)
+def test_the_picture_is_large_enough_for_a_readme(written):
+    _, picture, _ = written("verified")
     header = picture.read_bytes()[16:24]
     assert (int.from_bytes(header[:4]), int.from_bytes(header[4:])) == (1600, 1000)
 
@@ -298,11 +316,11 @@ def test_the_picture_is_large_enough_for_a_readme(tmp_path):
 def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be written to"):
-        write_report(make_study(), tmp_path / "file")
+        write_report(make_hopeless(), tmp_path / "file")
 
 
 def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
-    write_report(make_study(), tmp_path)
+    write_report(make_hopeless(), tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
     def refuse(*_: object) -> None:
@@ -408,8 +426,9 @@ def test_ticks_are_round_numbers():
 # the page
 
 
-def test_the_page_loads_nothing(any_study):
-    page = page_of(any_study)
+@pytest.mark.parametrize("name", RENDERED)
+def test_the_page_loads_nothing(page_of, name):
+    page = page_of(name)
     for tag, attributes in page.tags:
         assert "src" not in attributes, (tag, attributes)
         assert tag not in ("link", "iframe", "object", "embed", "base")
@@ -428,8 +447,8 @@ def expected_scripts(page: Page) -> int:
     return 1 + (1 + plots if plots else 0)
 
 
-def test_the_page_tells_everything():
-    page = page_of(make_study())
+def test_the_page_tells_everything(page_of):
+    page = page_of("verified")
     for words in (
         "Trial 8 trains 3.3x faster",
         "98.86–99.22",
@@ -452,8 +471,8 @@ def test_the_page_tells_everything():
     assert drawn_plots(page) == [f"plot-{name}" for name in plots]
 
 
-def test_the_page_can_be_used_without_seeing_it():
-    page = page_of(make_study())
+def test_the_page_can_be_used_without_seeing_it(page_of):
+    page = page_of("verified")
     assert page.count("h1") == 1
     assert page.count("caption") == page.count("table")
     assert page.count("figcaption") == page.count("figure") == 5
@@ -463,21 +482,19 @@ def test_the_page_can_be_used_without_seeing_it():
     assert ("html", {"lang": "en"}) in page.tags
 
 
-def test_the_page_says_what_it_leaves_out():
-    text = page_of(STUDIES["three objectives"]()).text
+def test_the_page_says_what_it_leaves_out(page_of):
+    text = page_of("three objectives").text
     assert "Of the 3 objectives (accuracy, train_time_s, peak_memory_mb) the first two" in text
-    text = page_of(make_unverified()).text
+    text = page_of("unverified").text
     assert "Not verified: nothing may be claimed." in text
     assert "Interrupted: what is here was measured; resume with python -m tuner" in text
-    text = page_of(make_hopeless()).text
+    text = page_of("hopeless").text
     assert "There is nothing to draw" in text
     assert "killed after 3,600 s" in text
 
 
-def test_untrusted_text_stays_text():
-    from tuner.report.page import render_page
-
-    html = render_page(make_hostile())
+def test_untrusted_text_stays_text(written):
+    html = written("hostile")[0].read_text()
     assert HOSTILE not in html
     assert "alert('x')</script>" not in html
     page = Page(html)

@@ -42,7 +42,7 @@ def test_the_test_split_is_touched_only_when_asked(setup, make_trial):
         ("segfault", TrialStatus.CRASHED, "Segmentation fault"),
         ("exit", TrialStatus.CRASHED, "exit code 7"),
         ("garbage", TrialStatus.INVALID, "no JSON"),
-        ("hang", TrialStatus.STALLED, "no sign of life for 2 s"),
+        ("hang", TrialStatus.STALLED, "no sign of life for 1 s"),
         ("memory", TrialStatus.OUT_OF_MEMORY, "more than 256 MiB"),
         ("disk", TrialStatus.DISK_FULL, "too large"),
         ("children", TrialStatus.LEFT_PROCESSES, "sleep"),
@@ -54,7 +54,8 @@ def test_the_test_split_is_touched_only_when_asked(setup, make_trial):
 )
 @pytest.mark.timeout(20)
 def test_every_misbehaviour_has_a_name(setup, make_trial, fault, status, reason):
-    limited = dataclasses.replace(setup, memory_limit_bytes=2**28)
+    impatient = dataclasses.replace(setup.framework, stall_limit_s=1 if fault == "hang" else 10)
+    limited = dataclasses.replace(setup, framework=impatient, memory_limit_bytes=2**28)
     result = run_trial(limited, make_trial(fault=fault, threads=1))
     assert (result.status, reason in result.reason) == (status, True), result
     assert not result.usable

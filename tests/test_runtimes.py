@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config import FrameworkConfig, RuntimeConfig, load_framework
+from tuner.config import FrameworkConfig, RuntimeConfig
 from tuner.errors import ConfigError, RuntimeUnavailable
+from tuner.registry import load_framework
 from tuner.runtimes import Runtime, ensure_installed, find_runtime, sandbox_fault
 from tuner.runtimes.debian import own_mirror
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged

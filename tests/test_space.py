@@ -11,8 +11,8 @@ from optuna.trial import FixedTrial
 
 from tests.conftest import DEFAULT as SYNTHETIC_DEFAULT
 from tests.conftest import SYNTHETIC
-from tuner.config import find_setting_file, list_frameworks
 from tuner.errors import ConfigError
+from tuner.registry import find_setting_file, list_frameworks
 from tuner.space import SearchSpace
 
 ALL_FLAGS = ("avx", "avx2", "avx512f")

@@ -20,6 +20,7 @@ import pytest
 from tests.conftest import SYNTHETIC
 from tuner.config import BlasConfig, BudgetConfig, SamplerConfig, VerifyConfig
 from tuner.errors import ConfigError, NoTrialSucceeded, StorageError
+from tuner.measure import marked_processes
 from tuner.pareto import OBJECTIVES, hypervolume
 from tuner.progress import StudyProgress
 from tuner.study import tune
@@ -244,7 +245,7 @@ def test_kill_9_at_ten_random_moments_loses_and_doubles_nothing(home, tmp_path):
         process.kill()
         process.wait()
         time.sleep(0.3)
-        assert not _workers(), "a worker outlived the tuner"
+        assert not _workers(home), "a worker outlived the tuner"
         now = _results(home)
         assert {name: now.get(name) for name in kept} == kept, "a finished trial was changed"
         kept = now
@@ -271,11 +272,11 @@ def _results(home: Path) -> dict[str, str]:
     }
 
 
-def _workers() -> list[str]:
-    found = subprocess.run(
-        ["pgrep", "-f", "synthetic/worker.py"], capture_output=True, text=True, check=False
-    )
-    return found.stdout.split()
+def _workers(home: Path) -> list[int]:
+    """Living processes of the studies below ``home``."""
+    return [
+        pid for folder in home.glob("studies/*") for pid in marked_processes(f"{folder.name}/")
+    ]
 
 
 @pytest.mark.slow
@@ -295,10 +296,9 @@ def test_sigterm_is_as_gentle_as_ctrl_c(home, tmp_path):
         for line in process.stderr:
             if "trial 2" in line:
                 break
-        while process.poll() is None:  # one that strikes inside a library's callback is ignored
-            process.send_signal(signal.SIGTERM)
-            time.sleep(4)
+        process.send_signal(signal.SIGTERM)
         errors = process.stderr.read()
     assert process.wait(timeout=20) == 130
     assert "the same command goes on" in errors
-    assert not _workers()
+    assert "Traceback" not in errors
+    assert not _workers(home)

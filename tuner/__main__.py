@@ -64,7 +64,8 @@ def _tune(words: Sequence[str]) -> int:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from tuner.config import TuneConfig, project_folder
+    from tuner.config import TuneConfig
+    from tuner.registry import project_folder
 
     ConfigStore.instance().store(name="tune_config", node=TuneConfig)
     # Hydra prints errors over several lines and exits by itself, unless told to raise them

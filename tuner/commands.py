@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tuner.config import (
-    FrameworkConfig,
-    framework_folder,
-    list_datasets,
-    list_frameworks,
-    load_dataset_config,
-    load_framework,
-)
+from tuner.config import FrameworkConfig
 from tuner.errors import ConfigError, NothingRecommended, RuntimeUnavailable
 from tuner.progress import make_progress
 from tuner.recommend import (
@@ -28,6 +21,13 @@ from tuner.recommend import (
     evidence_of,
     fill_settings,
     recommend,
+)
+from tuner.registry import (
+    framework_folder,
+    list_datasets,
+    list_frameworks,
+    load_dataset_config,
+    load_framework,
 )
 from tuner.runtimes import ensure_installed, find_runtime
 

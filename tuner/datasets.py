@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.config import DatasetConfig, load_dataset_config, tuner_home
+from tuner.config import DatasetConfig
 from tuner.downloads import file_sha256
 from tuner.errors import DatasetUnavailable, StorageError
 from tuner.images import (
@@ -30,6 +30,7 @@ from tuner.images import (
     obtain,
 )
 from tuner.progress import ProgressCallback, no_progress
+from tuner.registry import load_dataset_config, tuner_home
 
 if TYPE_CHECKING:
     from tuner.images import Splits

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.config import FrameworkConfig, tuner_home
+from tuner.config import FrameworkConfig
 from tuner.errors import TunerError
+from tuner.registry import tuner_home
 from tuner.runtimes import Runtime, apt_install, find_runtime, sandbox_fault
 
 MACHINE = "machine"

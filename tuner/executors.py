@@ -8,8 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from tuner.runner import Listener, TrialSetup, run_trial
+from tuner.runner import TrialSetup, run_trial
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
+from tuner.watch import Listener
 
 _RATE_S = 5.0  # a long run that was disturbed has its rate measured anew for about this long
 

@@ -87,7 +87,12 @@ def parse_event(line: bytes) -> dict[str, Any]:
     if missing or any(isinstance(value, dict | list) for value in event.values()):
         raise ProtocolError(f"event {name!r} lacks {missing} or is not flat: {line[:80]!r}")
     _check_figures(name, event)
-    return dict(event)
+    return {_encodable(key): _encodable(value) for key, value in event.items()}
+
+
+def _encodable(value: Any) -> Any:
+    """A text without lone surrogates, which JSON may hold but no file or database takes."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _check_figures(name: str, event: Mapping[str, Any]) -> None:

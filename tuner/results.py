@@ -183,4 +183,4 @@ def hypervolume_over_time(
 
 
 def _measured(trial: TrialResult, objectives: Sequence[Objective]) -> bool:
-    return trial.usable and all(each.metric in trial.metrics for each in objectives)
+    return trial.usable and {each.metric for each in objectives} <= trial.metrics.keys()

@@ -13,38 +13,24 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.config import FrameworkConfig, MeasureConfig
 from tuner.datasets import Dataset
-from tuner.errors import ConfigError, ProtocolError
-from tuner.measure import (
-    MARKER,
-    ResourceMonitor,
-    kill_marked,
-    mapped_files,
-    process_tree,
-    strangers,
-)
-from tuner.protocol import EventLog, log_tail, request_stop, trained_iterations, write_request
+from tuner.errors import ConfigError
+from tuner.measure import MARKER, ResourceMonitor, kill_marked, strangers
+from tuner.protocol import log_tail, write_request
 from tuner.runtimes import Runtime
 from tuner.trial import Params, Trial, TrialResult, TrialStatus
 from tuner.verdict import Failure, Observation, conclude
-
-Listener = Callable[[Trial, int, float], None]
-"""Called with the trial, its iterations and its training seconds so far."""
+from tuner.watch import Listener, Watch
 
 WORKER_API = Path(__file__).parent / "worker_api"
-_HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
-_FAR_BEHIND_ACCURACY = 0.01  # a trial this far behind one that took
-_FAR_BEHIND_TIME = 0.6  # this fraction of its time is stopped
 _EXIT_GRACE_S = 10.0
-_POLL_S = (0.002, 0.05)
+_EXIT_POLL_S = 0.002
 _MAX_FILE_BYTES = 2**30
-_LEAST_FREE_DISK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -131,14 +117,25 @@ class WorkerSession:
         Raises:
             ConfigError: If the trial needs another environment than this session's.
         """
-        if self.setup.runtime.environment(trial.params) != self.environment:
+        setup = self.setup
+        if setup.runtime.environment(trial.params) != self.environment:
             raise ConfigError(f"{trial.name} needs another runtime environment than its session")
-        folder = self.setup.folder / trial.name
+        folder = setup.folder / trial.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        write_request(folder, trial, self.setup.dataset, self.setup.model)
+        write_request(folder, trial, setup.dataset, setup.model)
         process = self._ensure_worker(trial, folder)
-        watch = _Watch(self.setup, trial, folder, process, listener, cancel)
+        interval_s = setup.measure.sample_interval_s
+        watch = Watch(
+            trial=trial,
+            folder=folder,
+            process=process,
+            monitor=ResourceMonitor(process.pid, setup.cores, interval_s),
+            memory_limit_bytes=setup.memory_limit_bytes,
+            stall_limit_s=setup.framework.stall_limit_s,
+            listener=listener,
+            cancel=cancel,
+        )
         failure: Failure | None = TrialStatus.INTERRUPTED, "the tuner was stopped"
         try:
             failure = watch.follow()
@@ -149,9 +146,9 @@ class WorkerSession:
         return conclude(
             Observation(
                 trial=trial,
-                framework=self.setup.framework,
-                classes=self.setup.dataset.classes,
-                limits=self.setup.measure,
+                framework=setup.framework,
+                classes=setup.dataset.classes,
+                limits=setup.measure,
                 log=watch.log,
                 usage=usage,
                 mapped=watch.mapped,
@@ -248,106 +245,6 @@ def _wait_for_exit(process: subprocess.Popen[bytes]) -> str:
     last = seen
     while process.poll() is None and time.monotonic() < deadline:
         last = strangers(process.pid) or last
-        time.sleep(_POLL_S[0])
+        time.sleep(_EXIT_POLL_S)
     left = sorted(name for pid, name in seen.items() if pid in last)
     return ", ".join(left)
-
-
-@dataclass
-class _Watch:
-    """One trial while it runs: reads its events, keeps its limits."""
-
-    setup: TrialSetup
-    trial: Trial
-    folder: Path
-    process: subprocess.Popen[bytes]
-    listener: Listener | None
-    cancel: threading.Event | None
-    mapped: set[str] = field(default_factory=set)
-    stopping: str = ""
-    """Why the trial was asked to stop."""
-
-    def __post_init__(self) -> None:
-        self.log = EventLog(self.folder / "events.jsonl")
-        interval = self.setup.measure.sample_interval_s
-        self.monitor = ResourceMonitor(self.process.pid, self.setup.cores, interval)
-        self.monitor.start()
-        self._began_s = self._heard_s = time.monotonic()
-        self._training = False
-
-    def follow(self) -> Failure | None:
-        """Until the worker has answered or must be given up. Returns why it was, if it was."""
-        pause = _POLL_S[0]
-        while True:
-            dead = self.process.poll() is not None
-            try:
-                heard = self.log.read()
-                while dead and self.log.read():  # nobody will look again
-                    heard = True
-            except ProtocolError as error:
-                return TrialStatus.INVALID, str(error)
-            if heard:
-                self._hear()
-            if dead or self.log.result or self.log.error:
-                return None
-            failure = self._broken_limit()
-            if failure:
-                return failure
-            self._steer()
-            time.sleep(pause)
-            pause = min(pause * 1.3, _POLL_S[1])
-
-    def _hear(self) -> None:
-        self._heard_s = time.monotonic()
-        if self.log.setup_time_s is not None and not self._training:
-            self._training = True
-            self.monitor.begin_training()
-        if self.log.ended and not self.mapped:
-            self.monitor.end_training()
-            self.mapped = mapped_files(process_tree(self.process.pid)) | {""}
-        if self.listener:
-            self.listener(self.trial, self.log.iteration, self.log.train_time_s)
-
-    def _broken_limit(self) -> Failure | None:
-        now = time.monotonic()
-        limit = self.setup.memory_limit_bytes
-        if self.cancel and self.cancel.is_set():
-            return TrialStatus.INTERRUPTED, "the tuner was stopped"
-        if now - self._began_s > self.trial.time_limit_s:
-            return TrialStatus.TIMEOUT, f"not done after {self.trial.time_limit_s:.0f} s"
-        if now - self._heard_s > self.setup.framework.stall_limit_s:
-            stalled = self.setup.framework.stall_limit_s
-            return TrialStatus.STALLED, f"no sign of life for {stalled:.0f} s"
-        if self.monitor.memory_bytes > limit:
-            return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
-        if shutil.disk_usage(self.folder).free < _LEAST_FREE_DISK_BYTES:
-            return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder}"
-        return None
-
-    def _steer(self) -> None:
-        """Ask a trial to stop that reached its limit, or plainly leads nowhere."""
-        if not self.stopping and self.log.iteration:
-            self.stopping = self._past_limit() or self._far_behind()
-        if self.stopping:
-            request_stop(self.folder)
-
-    def _past_limit(self) -> str:
-        limit, log = self.trial.train_time_limit_s, self.log
-        if limit is None:
-            return ""
-        if log.train_time_s > limit:
-            return f"its limit of {limit:.0f} s was reached"
-        projected = log.train_time_s / log.iteration * trained_iterations(self.trial)
-        if projected > _HOPELESS * limit and log.train_time_s > limit / 4:
-            return f"it would have taken {projected:.0f} s, its limit is {limit:.0f} s"
-        return ""
-
-    def _far_behind(self) -> str:
-        if not self.log.checkpoints or not self.trial.rivals:
-            return ""
-        last = self.log.checkpoints[-1]
-        for time_s, accuracy in self.trial.rivals:
-            ahead = accuracy - last.val_accuracy > _FAR_BEHIND_ACCURACY
-            if ahead and time_s < _FAR_BEHIND_TIME * last.train_time_s:
-                return f"another trial had {100 * accuracy:.1f} % after {time_s:.1f} s"
-        return ""

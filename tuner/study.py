@@ -14,23 +14,18 @@ from typing import Any
 import yaml
 
 from tuner import measure
-from tuner.config import (
-    TuneConfig,
-    find_setting_file,
-    framework_folder,
-    objectives_of,
-    parse_constraint,
-    tuner_home,
-    validate,
-)
+from tuner.config import TuneConfig, objectives_of, parse_constraint, validate
 from tuner.datasets import load_dataset
 from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
 from tuner.executors import Executor, LocalExecutor
+from tuner.interrupts import DeferredInterrupts
 from tuner.progress import StudyProgress, make_progress
+from tuner.registry import find_setting_file, framework_folder, tuner_home
 from tuner.report import write_report
 from tuner.results import StudyResult, Verified, front_of
 from tuner.runner import TrialSetup
 from tuner.runtimes import ensure_installed, find_runtime
+from tuner.schedule import Schedule
 from tuner.search import JointSearch
 from tuner.space import Default, SearchSpace
 from tuner.study_folder import StudyFolder, study_id, write_atomically
@@ -39,10 +34,6 @@ from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
 from tuner.verify import Plan, pick_finalists, summarize
 
 _TICK_S = 0.25
-_DEFAULT_TIME_SHARE = 0.6  # of the budget; a default that needs more is projected
-_LEAST_TRIALS = 3  # the default and two others, however little time the default has left
-_LEAST_TRIAL_S = 3.0  # a search trial with less time left would only be set-up
-_KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
 
 
 def tune(
@@ -69,12 +60,16 @@ def tune(
     check_writable(uri, output)
     with contextlib.ExitStack() as stack:
         shown = progress or stack.enter_context(make_progress(config.progress))
-        study = _prepare(config, shown, uri, output)
+        parts = _prepare(config, shown, uri)
+        interrupts = stack.enter_context(DeferredInterrupts())
+        study = _Study(config, shown, interrupts, *parts, uri, output)
         stack.callback(study.close)
         return study.run(command or _command(config))
 
 
-def _prepare(config: TuneConfig, progress: StudyProgress, uri: str, output: Path) -> _Study:
+def _prepare(
+    config: TuneConfig, progress: StudyProgress, uri: str
+) -> tuple[SearchSpace, Default, TrialSetup, StudyFolder]:
     """Everything that must be there before the first trial; installs what is missing."""
     framework = config.framework
     cores = measure.parse_cores(config.executor.cores)
@@ -108,7 +103,7 @@ def _prepare(config: TuneConfig, progress: StudyProgress, uri: str, output: Path
         memory_limit_bytes=limit,
         measure=config.measure,
     )
-    return _Study(config, progress, space, default, setup, folder, uri, output)
+    return space, default, setup, folder
 
 
 class _Study:
@@ -118,6 +113,7 @@ class _Study:
         self,
         config: TuneConfig,
         progress: StudyProgress,
+        interrupts: DeferredInterrupts,
         space: SearchSpace,
         default: Default,
         setup: TrialSetup,
@@ -126,8 +122,10 @@ class _Study:
         output: Path,
     ) -> None:
         self.config, self.progress, self.setup = config, progress, setup
+        self.interrupts = interrupts
         self.folder, self.default = folder, default
         self.objectives = objectives_of(config)
+        self.schedule = Schedule(config.budget, config.seed)
         self.constraints = [parse_constraint(text) for text in config.constraints]
         self.machine = measure.machine_facts(setup.cores)
         self.packages = setup.runtime.packages()
@@ -231,18 +229,9 @@ class _Study:
 
     # -- search ---------------------------------------------------------------------------------
 
-    @property
-    def _search_end_s(self) -> float:
-        budget = self.config.budget
-        return budget.time_s * (1 - budget.verify_share)
-
     def _search(self) -> None:
         self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
-        budget = self.config.budget
-        while len(self.trials) < (budget.trials or math.inf) and (
-            len(self.trials) < _LEAST_TRIALS
-            or self._search_end_s - self.folder.elapsed_s > _LEAST_TRIAL_S
-        ):
+        while self.schedule.allows(len(self.trials), self.folder.elapsed_s):
             number, params = self.search.ask()
             result = self._measure(self._new_trial(number, params))
             if number == 0:
@@ -253,30 +242,10 @@ class _Study:
             self._log(result)
 
     def _new_trial(self, number: int, params: Mapping[str, Any]) -> Trial:
-        budget = self.config.budget
         if number == 0:
-            return Trial(
-                number=0,
-                params=params,
-                kind=TrialKind.DEFAULT,
-                seed=self.config.seed,
-                train_time_limit_s=_DEFAULT_TIME_SHARE * budget.time_s,
-                time_limit_s=_KILL_FACTOR * budget.time_s + _KILL_EXTRA_S,
-                test=True,
-                share=budget.default_share,
-            )
-        limit = budget.trial_share * budget.time_s
-        if number >= _LEAST_TRIALS:
-            left = self._search_end_s - self.folder.elapsed_s
-            limit = max(_LEAST_TRIAL_S, min(limit, left))
-        return Trial(
-            number=number,
-            params=params,
-            seed=self.config.seed,
-            train_time_limit_s=limit,
-            time_limit_s=_KILL_FACTOR * limit + _KILL_EXTRA_S,
-            rivals=self._rivals(),
-        )
+            return self.schedule.default_trial(params)
+        elapsed_s = self.folder.elapsed_s
+        return self.schedule.search_trial(number, params, elapsed_s, self._rivals())
 
     def _rivals(self) -> tuple[tuple[float, float], ...]:
         """What a trial must keep up with where accuracy and time are all that counts."""
@@ -356,10 +325,12 @@ class _Study:
 
     def _measure(self, trial: Trial) -> TrialResult:
         """Run one trial while the display goes on. Ctrl-C ends it and is raised on."""
+        self.interrupts.check()
         self.progress.trial_started(trial)
         future = self.executor.submit(trial)
         budget = self.config.budget
         while not _is_done(future):
+            self.interrupts.check()
             self.progress.budget(
                 self.folder.elapsed_s, budget.time_s, len(self.trials), budget.trials
             )

@@ -9,8 +9,11 @@ import subprocess
 
 import pytest
 
-from tuner.config import (
-    MeasureConfig,
+from tuner.config import MeasureConfig
+from tuner.datasets import load_dataset
+from tuner.errors import RuntimeUnavailable
+from tuner.measure import cpu_flags, parse_cores
+from tuner.registry import (
     find_setting_file,
     framework_folder,
     list_frameworks,
@@ -18,9 +21,6 @@ from tuner.config import (
     load_framework,
     tuner_home,
 )
-from tuner.datasets import load_dataset
-from tuner.errors import RuntimeUnavailable
-from tuner.measure import cpu_flags, parse_cores
 from tuner.runner import WORKER_API, TrialSetup, WorkerSession, run_trial
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.space import SearchSpace

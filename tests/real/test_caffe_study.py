@@ -21,8 +21,8 @@ import yaml
 from playwright.sync_api import Page, sync_playwright
 
 from tests.conftest import SYNTHETIC
-from tuner.config import load_framework
 from tuner.errors import RuntimeUnavailable
+from tuner.registry import load_framework
 from tuner.runtimes import ensure_installed, find_runtime
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(900)]

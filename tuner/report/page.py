@@ -55,6 +55,7 @@ def render_page(result: StudyResult) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    front = {id(each) for each in result.front}
     return environment.get_template("report.html.j2").render(
         result=result,
         headline=headline(result),
@@ -67,8 +68,8 @@ def render_page(result: StudyResult) -> str:
         plots=list(_plots(result)),
         plotly_script=plotly.offline.get_plotlyjs(),
         names=_param_names(result),
-        trials=[_trial_row(each, result) for each in result.trials],
-        runs=[_trial_row(each, result) for each in result.verifications],
+        trials=[_trial_row(each, id(each) in front) for each in result.trials],
+        runs=[_trial_row(each, id(each) in front) for each in result.verifications],
         facts=_facts(result),
         counts=status_counts(result.trials),
         discarded=list(_discarded(result)),
@@ -160,7 +161,7 @@ def _param_names(result: StudyResult) -> list[str]:
     return known + [name for name in found if name not in known]
 
 
-def _trial_row(trial: TrialResult, result: StudyResult) -> dict[str, object]:
+def _trial_row(trial: TrialResult, on_front: bool) -> dict[str, object]:
     """One row of the trials' table: what is printed, and the values to sort by."""
     measured = trial.measurement
     cells: list[tuple[str, object]] = [_number(_percent(trial.val_accuracy), 2)]
@@ -182,7 +183,7 @@ def _trial_row(trial: TrialResult, result: StudyResult) -> dict[str, object]:
         "seed": trial.trial.seed,
         "status": trial.status.value,
         "usable": trial.usable,
-        "front": any(each is trial for each in result.front),
+        "front": on_front,
         "params": {name: _param(value) for name, value in trial.params.items()},
         "cells": cells,
         "test_accuracy": _number(_percent(trial.test_accuracy), 2)[0],

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.config import FrameworkConfig, tuner_home
+from tuner.config import FrameworkConfig
 from tuner.errors import ConfigError, RuntimeUnavailable
 from tuner.progress import ProgressCallback, no_progress
+from tuner.registry import tuner_home
 from tuner.runtimes.base import Problem, Runtime
 from tuner.runtimes.debian import DebianRuntime
 from tuner.runtimes.sandbox import apt_install, sandbox_fault

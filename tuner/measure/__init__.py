@@ -1,0 +1,40 @@
+"""What the host measures around a worker: CPU, memory, threads, libraries, interference.
+
+Everything is read from ``/proc`` (proc(5)) by the host, never believed from the worker. Peaks come
+from ``VmHWM``, never from ``ru_maxrss``, which carries the spawner's own peak over ``exec``.
+"""
+
+from __future__ import annotations
+
+from tuner.measure.machine import (
+    cpu_flags,
+    fingerprint,
+    machine_facts,
+    parse_cores,
+    total_memory_bytes,
+)
+from tuner.measure.monitor import ResourceMonitor, Usage
+from tuner.measure.processes import (
+    MARKER,
+    kill_marked,
+    mapped_files,
+    marked_processes,
+    process_tree,
+    strangers,
+)
+
+__all__ = [
+    "parse_cores",
+    "total_memory_bytes",
+    "machine_facts",
+    "cpu_flags",
+    "fingerprint",
+    "MARKER",
+    "process_tree",
+    "strangers",
+    "mapped_files",
+    "marked_processes",
+    "kill_marked",
+    "Usage",
+    "ResourceMonitor",
+]

@@ -1,0 +1,231 @@
+"""What a process tree uses while it trains, and what others do on its CPUs meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.measure.processes import (
+    TICKS_PER_S,
+    involuntary_switches,
+    process_tree,
+    pss_bytes,
+    read_process,
+    status_value,
+)
+
+_PSS_EVERY_S = 2.0  # smaps_rollup walks the page tables: too dear for every sample
+_MIN_WINDOW_S = 0.5  # CPU time is counted in ticks of 10 ms: shorter windows say nothing
+_BUSY = slice(0, 3)  # user, nice, system of a line of /proc/stat
+_IOWAIT, _STEAL = 4, 7
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """The machine's and the tree's counters at one instant, in seconds."""
+
+    time_s: float
+    user_s: float
+    system_s: float
+    busy_s: float
+    iowait_s: float
+    steal_s: float
+    host_s: float
+    psi_s: float
+    switches: int
+
+    @property
+    def cpu_s(self) -> float:
+        return self.user_s + self.system_s
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process tree used between two moments, and what happened beside it.
+
+    Seconds and bytes; percentages are of the cores of the trial over the same time. Figures of
+    the training alone: ``train_user_s``, ``train_system_s``, ``threads`` and the interference.
+    """
+
+    wall_s: float
+    user_s: float
+    system_s: float
+    iowait_s: float
+    train_user_s: float
+    train_system_s: float
+    user_pct: float
+    system_pct: float
+    iowait_pct: float
+    avg_memory_bytes: int
+    peak_memory_bytes: int
+    threads: int
+    foreign_pct: float
+    steal_pct: float
+    psi_pct: float
+    involuntary_switches: int
+
+
+@dataclass
+class ResourceMonitor:
+    """Samples the process tree below ``root`` in a thread of its own.
+
+    Use as ``start``, then ``begin_training`` and ``end_training`` as the worker reports them,
+    then ``finish``, which returns the usage since ``start``.
+
+    Args:
+        root: Process whose tree is measured.
+        cores: CPUs the tree owns; interference is what others do on these.
+        interval_s: Seconds between samples.
+    """
+
+    root: int
+    cores: Collection[int]
+    interval_s: float = 0.1
+    memory_bytes: int = 0
+    """Memory of the tree at the latest sample (RSS)."""
+    tree: list[int] = field(default_factory=list)
+    """Processes of the latest sample."""
+    _rss: list[int] = field(default_factory=list)
+    _pss: list[int] = field(default_factory=list)
+    _rss_with_pss: list[int] = field(default_factory=list)
+    _peak: int = 0
+    _threads: int = 0
+    _training: bool = False
+    _train_start: _Moment | None = None
+    _trained: tuple[_Moment, _Moment] | None = None
+
+    def start(self) -> None:
+        """Begin a measurement; earlier figures are forgotten."""
+        self._rss, self._pss, self._rss_with_pss = [], [], []
+        self._peak, self._threads = 0, 0
+        self._training, self._trained, self._train_start = False, None, None
+        self._lock = threading.Lock()
+        self._next_pss_s = 0.0
+        self._start = self._moment()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self.interval_s):
+            self.sample()
+
+    def sample(self) -> None:
+        """Look at the tree once; the thread calls this, and so may anyone."""
+        with self._lock:
+            self.tree = process_tree(self.root)
+            processes = [each for each in map(read_process, self.tree) if each]
+            self.memory_bytes = sum(each.rss_bytes for each in processes)
+            self._rss.append(self.memory_bytes)
+            self._peak = max([self._peak, *(status_value(p, "VmHWM") for p in self.tree)])
+            if self._training:
+                self._threads = max([self._threads, *(each.threads for each in processes)])
+            if time.monotonic() >= self._next_pss_s:
+                self._next_pss_s = time.monotonic() + _PSS_EVERY_S
+                shares = [pss_bytes(pid) for pid in self.tree]
+                if None not in shares[-1:]:
+                    self._pss.append(sum(share or 0 for share in shares))
+                    self._rss_with_pss.append(self.memory_bytes)
+
+    def begin_training(self) -> None:
+        """The worker has begun to train."""
+        self._train_start = self._moment()
+        self._training = True
+
+    def end_training(self) -> None:
+        """The worker has trained its last iteration."""
+        self.sample()
+        self._training = False
+        if self._train_start:
+            self._trained = self._train_start, self._moment()
+
+    def _moment(self) -> _Moment:
+        processes = [each for each in map(read_process, process_tree(self.root)) if each]
+        busy, iowait, steal = _machine_times(self.cores)
+        return _Moment(
+            time_s=time.monotonic(),
+            user_s=sum(each.user_s for each in processes),
+            system_s=sum(each.system_s for each in processes),
+            busy_s=busy,
+            iowait_s=iowait,
+            steal_s=steal,
+            host_s=time.process_time(),
+            psi_s=_pressure_s(),
+            switches=involuntary_switches([each.pid for each in processes]),
+        )
+
+    def finish(self) -> Usage:
+        """Stop sampling. Returns the usage since ``start``."""
+        self._next_pss_s = 0.0
+        self.sample()
+        self._stopped.set()
+        self._thread.join()
+        end = self._moment()
+        begin, trained = self._start, self._trained
+        window = max(end.time_s - begin.time_s, 1e-9)
+        available = window * len(self.cores) / 100
+        # few samples know what is shared with other processes: all others are scaled by these
+        unshared = sum(self._pss) / (sum(self._rss_with_pss) or 1) if self._pss else 1.0
+        average = int(unshared * sum(self._rss) / len(self._rss))
+        user, system = end.user_s - begin.user_s, end.system_s - begin.system_s
+        iowait = end.iowait_s - begin.iowait_s
+        foreign, steal, psi = _interference(*trained, len(self.cores)) if trained else (0, 0, 0)
+        return Usage(
+            wall_s=window,
+            user_s=user,
+            system_s=system,
+            iowait_s=iowait,
+            train_user_s=trained[1].user_s - trained[0].user_s if trained else 0.0,
+            train_system_s=trained[1].system_s - trained[0].system_s if trained else 0.0,
+            user_pct=user / available,
+            system_pct=system / available,
+            iowait_pct=iowait / available,
+            avg_memory_bytes=average,
+            peak_memory_bytes=max(self._peak * 1024, *self._pss, average),
+            threads=self._threads,
+            foreign_pct=foreign,
+            steal_pct=steal,
+            psi_pct=psi,
+            involuntary_switches=trained[1].switches - trained[0].switches if trained else 0,
+        )
+
+
+def _interference(begin: _Moment, end: _Moment, cores: int) -> tuple[float, float, float]:
+    """Foreign CPU, steal (both % of the cores) and CPU pressure (% of the time)."""
+    window = end.time_s - begin.time_s
+    if window < _MIN_WINDOW_S:
+        return 0.0, 0.0, 0.0
+    own = end.cpu_s - begin.cpu_s + end.host_s - begin.host_s
+    foreign = max(0.0, end.busy_s - begin.busy_s - own)
+    steal = end.steal_s - begin.steal_s
+    per_cent = 100 / (window * cores)
+    return foreign * per_cent, steal * per_cent, 100 * (end.psi_s - begin.psi_s) / window
+
+
+def _machine_times(cores: Collection[int]) -> tuple[float, float, float]:
+    """Busy, iowait and steal seconds of the given CPUs since boot."""
+    busy = iowait = steal = 0
+    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+        if not line.startswith("cpu") or line[3] == " ":
+            if line.startswith("intr"):
+                break
+            continue
+        name, *values = line.split()
+        if int(name[3:]) in cores:
+            ticks = [int(value) for value in values]
+            busy += sum(ticks[_BUSY])
+            iowait += ticks[_IOWAIT]
+            steal += ticks[_STEAL]
+    return busy / TICKS_PER_S, iowait / TICKS_PER_S, steal / TICKS_PER_S
+
+
+def _pressure_s() -> float:
+    """Seconds since boot in which some task waited for a CPU; 0 where the kernel does not say."""
+    with suppress(OSError, ValueError):
+        text = Path("/proc/pressure/cpu").read_text(encoding="ascii")
+        return int(text.splitlines()[0].rpartition("total=")[2]) / 1e6
+    return 0.0

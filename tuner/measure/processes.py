@@ -1,0 +1,158 @@
+"""Processes as ``/proc`` shows them: the tree of a trial, what it maps, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+MARKER = "TUNER_TRIAL"
+"""Environment variable that every process of a trial inherits, however it detaches itself."""
+
+_DEATH_S = 5.0  # a killed process may take a moment to go, one in uninterruptible sleep longer
+
+
+@dataclass(slots=True)
+class Process:
+    """One line of ``/proc/<pid>/stat``, in seconds and bytes."""
+
+    pid: int
+    name: str
+    user_s: float
+    system_s: float
+    threads: int
+    rss_bytes: int
+
+
+def read_process(pid: int) -> Process | None:
+    """Its counters; ``None`` if it is gone or dead."""
+    try:
+        raw = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    name, _, rest = raw.partition(b"(")[2].rpartition(b")")
+    values = rest.split()
+    if values[0] in b"ZX":
+        return None
+    # own time and that of children already reaped, fields 14 to 17 of proc_pid_stat(5)
+    user, system, reaped_user, reaped_system = (int(value) for value in values[11:15])
+    return Process(
+        pid=pid,
+        name=name.decode("ascii", "replace"),
+        user_s=(user + reaped_user) / TICKS_PER_S,
+        system_s=(system + reaped_system) / TICKS_PER_S,
+        threads=int(values[17]),
+        rss_bytes=int(values[21]) * PAGE_BYTES,
+    )
+
+
+def process_tree(root: int) -> list[int]:
+    """``root`` and all its living descendants."""
+    tree, rest = [], [root]
+    while rest:
+        pid = rest.pop()
+        tree.append(pid)
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - ten times a second
+                path = f"/proc/{pid}/task/{task}/children"
+                with open(path, "rb") as source:  # noqa: PTH123
+                    rest.extend(int(child) for child in source.read().split())
+    return tree
+
+
+def strangers(root: int) -> dict[int, str]:
+    """Names, by process number, of what runs below ``root`` beside the sandbox and the worker."""
+    names = {each.pid: each.name for each in map(read_process, process_tree(root)) if each}
+    for pid, name in list(names.items()):  # from the root down, in the order of the tree
+        del names[pid]
+        if name != "bwrap":
+            break
+    return names
+
+
+def mapped_files(pids: Collection[int]) -> set[str]:
+    """Paths of all files mapped by the processes, as they see them."""
+    paths: set[str] = set()
+    for pid in pids:
+        with suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+                paths.add(line[line.find("/") :] if "/" in line else "")
+    return paths - {""}
+
+
+def status_value(pid: int, name: str) -> int:
+    """A number of ``/proc/<pid>/status``, in its unit there; 0 if there is none."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/status").read_bytes()
+        match = re.search(rb"^" + name.encode() + rb":\s*(\d+)", text, re.MULTILINE)
+        return int(match[1]) if match else 0
+    return 0
+
+
+def pss_bytes(pid: int) -> int | None:
+    """Memory with shared pages counted by share; ``None`` where that cannot be seen."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
+        match = re.search(rb"^Pss:\s*(\d+)", text, re.MULTILINE)
+        return int(match[1]) * 1024 if match else None
+    return None
+
+
+def involuntary_switches(pids: Collection[int]) -> int:
+    """How often the processes' threads were made to give up a CPU."""
+    count = 0
+    for pid in pids:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                path = Path(f"/proc/{pid}/task/{task}/status")
+                match = re.search(rb"nonvoluntary_ctxt_switches:\s*(\d+)", path.read_bytes())
+                count += int(match[1]) if match else 0
+    return count
+
+
+def marked_processes(marker: str) -> list[int]:
+    """Live processes whose environment carries ``TUNER_TRIAL=<marker>...``."""
+    wanted, found = f"{MARKER}={marker}".encode(), []
+    for pid in psutil.pids():
+        with suppress(OSError):
+            entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if any(entry.startswith(wanted) for entry in entries):
+                found.append(pid)
+    return found
+
+
+def kill_marked(marker: str, patience_s: float = 0.0) -> int:
+    """Kill every process of a trial (or, by a prefix, of a study) and see it gone.
+
+    Args:
+        marker: Whose processes.
+        patience_s: Time that processes already dying are given to go by themselves.
+
+    Returns:
+        How many had to be killed.
+    """
+    pids = _wait_until_gone(marker, patience_s)
+    for pid in pids:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    _wait_until_gone(marker, _DEATH_S)
+    return len(pids)
+
+
+def _wait_until_gone(marker: str, limit_s: float) -> list[int]:
+    """Processes still there after at most ``limit_s`` seconds."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        pids = [pid for pid in marked_processes(marker) if pid != os.getpid()]
+        if not pids or time.monotonic() >= deadline:
+            return pids
+        time.sleep(0.005)

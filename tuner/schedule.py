@@ -1,0 +1,74 @@
+"""How a study's budget is shared out: when to go on searching, and how long a trial may take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.config import BudgetConfig
+from tuner.trial import Trial, TrialKind
+
+_DEFAULT_TIME_SHARE = 0.6  # of the budget; a default that needs more is projected
+_LEAST_TRIALS = 3  # the default and two others, however little time the default has left
+_LEAST_TRIAL_S = 3.0  # a search trial with less time left would only be set-up
+_KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The search's part of a budget.
+
+    Attributes:
+        budget: Of the whole study.
+        seed: Of every search trial, so that they differ in nothing but their params.
+    """
+
+    budget: BudgetConfig
+    seed: int
+
+    @property
+    def search_end_s(self) -> float:
+        """Seconds after the study's begin when verification must have its share."""
+        return self.budget.time_s * (1 - self.budget.verify_share)
+
+    def allows(self, trials: int, elapsed_s: float) -> bool:
+        """Whether another search trial may follow ``trials`` after ``elapsed_s`` seconds."""
+        if trials >= (self.budget.trials or math.inf):
+            return False
+        return trials < _LEAST_TRIALS or self.search_end_s - elapsed_s > _LEAST_TRIAL_S
+
+    def default_trial(self, params: Mapping[str, Any]) -> Trial:
+        """Trial 0: tested as well, and with most of the budget if it needs it."""
+        budget = self.budget
+        return Trial(
+            number=0,
+            params=params,
+            kind=TrialKind.DEFAULT,
+            seed=self.seed,
+            train_time_limit_s=_DEFAULT_TIME_SHARE * budget.time_s,
+            time_limit_s=_KILL_FACTOR * budget.time_s + _KILL_EXTRA_S,
+            test=True,
+            share=budget.default_share,
+        )
+
+    def search_trial(
+        self,
+        number: int,
+        params: Mapping[str, Any],
+        elapsed_s: float,
+        rivals: tuple[tuple[float, float], ...],
+    ) -> Trial:
+        """A later trial, which may take its share of the budget but not longer than is left."""
+        limit = self.budget.trial_share * self.budget.time_s
+        if number >= _LEAST_TRIALS:
+            limit = max(_LEAST_TRIAL_S, min(limit, self.search_end_s - elapsed_s))
+        return Trial(
+            number=number,
+            params=params,
+            seed=self.seed,
+            train_time_limit_s=limit,
+            time_limit_s=_KILL_FACTOR * limit + _KILL_EXTRA_S,
+            rivals=rivals,
+        )

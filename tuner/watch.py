@@ -1,0 +1,144 @@
+"""Watching one trial while it runs: what it says, what it uses, and when it has to end."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.errors import ProtocolError
+from tuner.measure import ResourceMonitor, mapped_files, process_tree
+from tuner.protocol import EventLog, request_stop, trained_iterations
+from tuner.trial import Trial, TrialStatus
+from tuner.verdict import Failure
+
+Listener = Callable[[Trial, int, float], None]
+"""Called with the trial, its iterations and its training seconds so far."""
+
+_HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
+_FAR_BEHIND_ACCURACY = 0.01  # a trial this far behind one that took
+_FAR_BEHIND_TIME = 0.6  # this fraction of its time is stopped
+_POLL_S = (0.002, 0.05)
+_LEAST_FREE_DISK_BYTES = 64 * 2**20
+
+
+@dataclass
+class Watch:
+    """One trial while it runs: reads its events, keeps its limits, tells when it leads nowhere.
+
+    Watching begins at once. ``follow`` returns when the worker has answered or must be given up;
+    ending the worker, and finishing the monitor, is left to the caller.
+
+    Args:
+        trial: What the worker was asked to train.
+        folder: The trial's folder, where its events come.
+        process: The worker, or the sandbox around it.
+        monitor: Measures that process and its descendants; it is started here.
+        memory_limit_bytes: Memory of the whole tree at which the trial is given up.
+        stall_limit_s: Seconds without any event after which it is given up.
+        listener: Told of each sign of life.
+        cancel: Once set, the trial is given up.
+    """
+
+    trial: Trial
+    folder: Path
+    process: subprocess.Popen[bytes]
+    monitor: ResourceMonitor
+    memory_limit_bytes: int
+    stall_limit_s: float
+    listener: Listener | None = None
+    cancel: threading.Event | None = None
+    mapped: set[str] = field(default_factory=set)
+    """Files that the tree had mapped when training ended."""
+    stopping: str = ""
+    """Why the trial was asked to stop."""
+
+    def __post_init__(self) -> None:
+        self.log = EventLog(self.folder / "events.jsonl")
+        self.monitor.start()
+        self._began_s = self._heard_s = time.monotonic()
+        self._training = False
+
+    def follow(self) -> Failure | None:
+        """Watch until the worker has answered or must be given up.
+
+        Returns:
+            Why it must be given up; ``None`` if it answered, or ended without.
+        """
+        pause = _POLL_S[0]
+        while True:
+            dead = self.process.poll() is not None
+            try:
+                heard = self.log.read()
+                while dead and self.log.read():  # nobody will look again
+                    heard = True
+            except ProtocolError as error:
+                return TrialStatus.INVALID, str(error)
+            if heard:
+                self._hear()
+            if dead or self.log.result or self.log.error:
+                return None
+            failure = self._broken_limit()
+            if failure:
+                return failure
+            self._steer()
+            time.sleep(pause)
+            pause = min(pause * 1.3, _POLL_S[1])
+
+    def _hear(self) -> None:
+        self._heard_s = time.monotonic()
+        if self.log.setup_time_s is not None and not self._training:
+            self._training = True
+            self.monitor.begin_training()
+        if self.log.ended and not self.mapped:
+            self.monitor.end_training()
+            self.mapped = mapped_files(process_tree(self.process.pid)) | {""}
+        if self.listener:
+            self.listener(self.trial, self.log.iteration, self.log.train_time_s)
+
+    def _broken_limit(self) -> Failure | None:
+        now = time.monotonic()
+        limit = self.memory_limit_bytes
+        if self.cancel and self.cancel.is_set():
+            return TrialStatus.INTERRUPTED, "the tuner was stopped"
+        if now - self._began_s > self.trial.time_limit_s:
+            return TrialStatus.TIMEOUT, f"not done after {self.trial.time_limit_s:.0f} s"
+        if now - self._heard_s > self.stall_limit_s:
+            return TrialStatus.STALLED, f"no sign of life for {self.stall_limit_s:.0f} s"
+        if self.monitor.memory_bytes > limit:
+            return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
+        if shutil.disk_usage(self.folder).free < _LEAST_FREE_DISK_BYTES:
+            return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder}"
+        return None
+
+    def _steer(self) -> None:
+        """Ask a trial to stop that reached its limit, or plainly leads nowhere."""
+        if not self.stopping and self.log.iteration:
+            self.stopping = self._past_limit() or self._far_behind()
+        if self.stopping:
+            request_stop(self.folder)
+
+    def _past_limit(self) -> str:
+        limit, log = self.trial.train_time_limit_s, self.log
+        if limit is None:
+            return ""
+        if log.train_time_s > limit:
+            return f"its limit of {limit:.0f} s was reached"
+        projected = log.train_time_s / log.iteration * trained_iterations(self.trial)
+        if projected > _HOPELESS * limit and log.train_time_s > limit / 4:
+            return f"it would have taken {projected:.0f} s, its limit is {limit:.0f} s"
+        return ""
+
+    def _far_behind(self) -> str:
+        if not self.log.checkpoints or not self.trial.rivals:
+            return ""
+        last = self.log.checkpoints[-1]
+        for time_s, accuracy in self.trial.rivals:
+            ahead = accuracy - last.val_accuracy > _FAR_BEHIND_ACCURACY
+            if ahead and time_s < _FAR_BEHIND_TIME * last.train_time_s:
+                return f"another trial had {100 * accuracy:.1f} % after {time_s:.1f} s"
+        return ""
