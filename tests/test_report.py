@@ -276,6 +276,19 @@ def test_the_headline_claims_what_was_shown(comparisons, best, words):
     assert words in headline(study)
 
 
+def test_a_point_that_measured_no_lower_is_spoken_of_before_a_faster_one_that_did():
+    default, first, *_ = make_study().verified
+    doubtful = [
+        Comparison(Interval(ratio, ratio, ratio), 0.001, Interval(gain, -0.03, 0.02), 0.6, False)
+        for ratio, gain in ((42.0, -0.0097), (7.5, 0.001))
+    ]
+    points = [
+        dataclasses.replace(first, trial_number=number, against_default=each)
+        for number, each in enumerate(doubtful, 1)
+    ]
+    assert best_point(make_study(verified=(default, *points))).trial_number == 2
+
+
 def test_a_possible_loss_is_not_hidden_behind_significance():
     default, *_, last = make_study().verified
     loss = Comparison(

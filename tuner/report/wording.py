@@ -124,19 +124,23 @@ def is_better(point: Verified) -> bool:
 def best_point(result: StudyResult) -> Verified | None:
     """The verified configuration to speak of first.
 
-    The fastest of those shown to lose no accuracy, else of those not shown to lose any, else the
-    most accurate of those that are better, else the fastest at all; ``None`` if none beats the
-    default significantly.
+    The fastest of those shown to lose no accuracy, else of those that measured no lower, else of
+    those not shown to lose any, else the most accurate of those that are better, else the fastest
+    at all; ``None`` if none beats the default significantly.
     """
-    kept = [each for each in result.verified if _tone(each) == "good" and is_faster(each)]
-    kept = kept or [
-        each for each in result.verified if is_faster(each) and not _loses_accuracy(each)
-    ]
-    better = [each for each in result.verified if is_better(each)]
     faster = [each for each in result.verified if is_faster(each)]
+    shown = [each for each in faster if _tone(each) == "good"]
+    measured = [each for each in faster if _accuracy_gain(each) >= 0]
+    unrefuted = [each for each in faster if not _loses_accuracy(each)]
+    better = [each for each in result.verified if is_better(each)]
+    kept = shown or measured or unrefuted
     if kept or not better:
         return max(kept or faster, key=_speedup, default=None)
     return max(better, key=lambda each: each.test_accuracy.value)
+
+
+def _accuracy_gain(point: Verified) -> float:
+    return point.against_default.accuracy_gain.value if point.against_default else 0.0
 
 
 def _loses_accuracy(point: Verified) -> bool:
