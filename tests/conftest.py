@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,17 @@ DEFAULT = {
     "blas_kernel": "auto",
     "fault": "",
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--frameworks caffe,torch`` runs the contract suite for these; all without it."""
+    parser.addoption("--frameworks", default="", help="run the contract suite for these alone")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_is_heard() -> None:
+    """A shell starts background jobs deaf to Ctrl-C, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
