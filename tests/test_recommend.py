@@ -7,7 +7,9 @@ import json
 
 import pytest
 
+from tests.conftest import SYNTHETIC
 from tests.report_samples import DEFAULT_PARAMS, MIB, make_study
+from tuner.commands import settings_template
 from tuner.errors import ConfigError, NothingRecommended
 from tuner.recommend import Evidence, Limits, evidence_of, fill_settings, recommend
 from tuner.registry import framework_folder, load_framework
@@ -150,7 +152,34 @@ def test_caffes_own_settings_file_is_filled_in():
     assert "$" not in text
 
 
+def test_a_default_may_have_a_settings_file_of_its_own():
+    template = framework_folder("caffe") / "cifar10_quick_solver.prototxt"
+    text = fill_settings(template, {**DEFAULT_PARAMS, "iterations": 5000, "learning_rate": 0.001})
+    assert "stepvalue: 4000\nmax_iter: 5000\n" in text
+    assert "$" not in text
+
+
+def test_the_settings_file_is_that_of_data_set_and_model():
+    framework = load_framework("caffe")
+    found = {
+        (data, model): settings_template(framework, data, model)
+        for data, model in (("cifar10", "default"), ("cifar10", "lenet"), ("mnist", "default"))
+    }
+    assert {pair: path.name for pair, path in found.items()} == {
+        ("cifar10", "default"): "cifar10_quick_solver.prototxt",
+        ("cifar10", "lenet"): "solver.prototxt",
+        ("mnist", "default"): "solver.prototxt",
+    }
+    assert (
+        settings_template(
+            load_framework("synthetic", str(SYNTHETIC)), "digits", "default", str(SYNTHETIC)
+        )
+        is None
+    )
+
+
 def test_what_a_template_does_not_know_stays_as_it_is(tmp_path):
     template = tmp_path / "settings.txt"
-    template.write_text("rate $learning_rate cost $$5 other $unknown\n")
-    assert fill_settings(template, {"learning_rate": 1}) == "rate 1 cost $5 other $unknown\n"
+    template.write_text("rate $learning_rate cost $$5 other $unknown $unknown_80pct $_5 $5pct\n")
+    text = fill_settings(template, {"learning_rate": 1})
+    assert text == "rate 1 cost $5 other $unknown $unknown_80pct $_5 $5pct\n"

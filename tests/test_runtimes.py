@@ -241,6 +241,17 @@ def test_an_only_blas_need_not_be_named(tmp_path):
     assert variables.items() >= {"A": "b", "BLIS_NUM_THREADS": "2"}.items()
 
 
+def test_a_param_may_be_the_value_of_a_variable(tmp_path):
+    config = framework()
+    config.blas = load_framework("caffe").blas
+    config.variables = {"backend": "BACKEND", "pool": "BLIS_NUM_THREADS"}
+    environment = find_runtime(config, tmp_path).environment
+    plain = environment({"blas": "blis", "threads": 2})
+    assert environment({"blas": "blis", "threads": 2, "pool": "unset", "backend": None}) == plain
+    given = {"blas": "blis", "threads": 2, "pool": 1, "backend": "fast"}
+    assert environment(given) == plain | {"BACKEND": "fast", "BLIS_NUM_THREADS": "1"}
+
+
 def test_a_suite_without_bwrap_or_mmdebstrap_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     runtime = find_runtime(load_framework("caffe"), tmp_path)

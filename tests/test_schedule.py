@@ -43,3 +43,16 @@ def test_a_search_trial_gets_its_share_or_what_is_left():
         for number, elapsed_s in ((1, 59), (5, 10), (5, 50), (5, 59))
     ]
     assert limits == [20, 20, 10, 3]
+
+
+def test_a_full_baseline_has_all_the_time_it_needs():
+    trial = Schedule(BUDGET, seed=1, baseline="full").default_trial({})
+    assert trial.share == 1
+    assert trial.train_time_limit_s is None
+    assert trial.time_limit_s > 86400
+
+
+def test_a_projected_baseline_trains_a_share_whatever_the_budget():
+    trial = Schedule(BudgetConfig(time_s=100), seed=1, baseline="projected").default_trial({})
+    assert trial.projected
+    assert trial.share == 0.05

@@ -27,14 +27,19 @@ params:
   blas: {type: categorical, choices: [fast, plain]}
   threads: {type: conditional, given: blas, cases: {fast: per_core, plain: [1]}}
   blas_kernel: {type: conditional, given: blas, cases: {fast: [auto, {Zen: avx2}], plain: [auto]}}
-start:
-  - {batch_size: 16, blas_kernel: Zen}
-  - {batch_size: 7}
 defaults:
   - model: default
     datasets: [digits]
     params: {batch_size: 32, momentum: 0.5, blas: fast, threads: unset, blas_kernel: auto}
     source: made up
+    start:
+      - {batch_size: 16, blas_kernel: Zen}
+      - {batch_size: 7}
+  - model: lenet
+    datasets: [digits]
+    params: {batch_size: 64, momentum: 0.9, blas: fast, threads: unset, blas_kernel: auto}
+    source: made up
+    ranges: {batch_size: {low: 64, high: 128}}
 """
 MEMBER = {"batch_size": 32, "momentum": 0.5, "blas": "fast", "threads": 2, "blas_kernel": "auto"}
 
@@ -46,8 +51,10 @@ def small(tmp_path) -> Path:
     return path
 
 
-def load(path, *, cores=2, flags=ALL_FLAGS, **overrides) -> SearchSpace:
-    return SearchSpace.load(path, cores=cores, cpu_flags=flags, overrides=overrides)
+def load(path, *, cores=2, flags=ALL_FLAGS, model="default", **overrides) -> SearchSpace:
+    return SearchSpace.load(
+        path, cores=cores, cpu_flags=flags, dataset="digits", model=model, overrides=overrides
+    )
 
 
 @pytest.mark.parametrize("flags", [(), ALL_FLAGS])
@@ -166,6 +173,13 @@ def test_start_points_are_the_default_changed_where_the_machine_allows(small):
     assert load(small, flags=()).start_points(default) == []
 
 
+def test_a_model_may_have_ranges_of_its_own_and_overrides_come_last(small):
+    assert load(small).contains({**MEMBER, "batch_size": 16}) == ""
+    assert "from 64 to 128" in load(small, model="lenet").contains(MEMBER)
+    assert load(small, model="lenet", batch_size={"low": 32}).contains(MEMBER) == ""
+    assert load(small, model="lenet").start_points(MEMBER) == []
+
+
 def test_overrides_replace_entries(small):
     space = load(small, batch_size={"high": 16}, blas={"choices": ["fast"]})
     assert space.contains({**MEMBER, "batch_size": 16}) == ""
@@ -253,7 +267,7 @@ def test_an_override_that_leaves_no_choice_is_refused_by_name(small, overrides):
         "params: {a: words}\ndefaults: []",
         "params: {a: 3}\ndefaults: []",
         "params: {}\ndefaults: [{model: default}]",
-        "params: {}\ndefaults: []\nstart: 3",
+        "params: {}\ndefaults: [{model: a, datasets: [], params: {}, source: b, start: 3}]",
         "params: [",
     ],
 )

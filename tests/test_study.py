@@ -134,6 +134,20 @@ def test_a_complete_study_is_shown_again_and_a_larger_budget_goes_on(config):
 
 
 @pytest.mark.slow
+def test_a_full_baseline_is_paid_once_a_machine(config):
+    config = dataclasses.replace(
+        config, baseline="full", budget=BudgetConfig(time_s=30, trials=3, default_share=0.5)
+    )
+    first = tune(config).trials[0]
+    assert not first.trial.projected
+    assert first.iterations == 1000
+    again = tune(dataclasses.replace(config, constraints=["accuracy>=0.1"])).trials[0]
+    assert again == first
+    other = tune(dataclasses.replace(config, seed=2)).trials[0]
+    assert other.measurement != first.measurement
+
+
+@pytest.mark.slow
 def test_resume_never_starts_anew(config):
     first = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3)))
     anew = tune(

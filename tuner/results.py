@@ -19,6 +19,24 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
+class CostRatio:
+    """A cost of one verified configuration divided by the default's; below 1 is cheaper.
+
+    Attributes:
+        value: The ratio.
+        low, high: Ends of its confidence interval, ``None`` where none can be given.
+        p: Two-sided p-value of "the ratio is 1"; ``None`` without an interval.
+        gap: Why there is no interval; empty where there is one.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    gap: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """One verified configuration against the verified default.
 
@@ -29,6 +47,8 @@ class Comparison:
         accuracy_p: Two-sided p-value of "the accuracies are equal".
         accuracy_kept: Whether the gain's interval lies above minus the margin that counts as
             no loss (non-inferiority).
+        cpu: CPU seconds (user and system) of a whole run, compared round by round.
+        memory: Peak memory, compared between runs of one sort, in full or over a share.
     """
 
     speedup: Interval
@@ -36,6 +56,8 @@ class Comparison:
     accuracy_gain: Interval
     accuracy_p: float
     accuracy_kept: bool
+    cpu: CostRatio | None = None
+    memory: CostRatio | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +180,61 @@ class StudyResult:
     def discarded(self) -> int:
         """How many disturbed measurements were thrown away and repeated."""
         return sum(len(each.discarded) for each in (*self.trials, *self.verifications))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one framework's study.
+
+    Attributes:
+        framework, title: Name and printed name of the framework.
+        study: Its study; ``None`` where there is none.
+        reason: Why it has no study, or why its study verified nothing; else empty.
+    """
+
+    framework: str
+    title: str
+    study: StudyResult | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CrossResult:
+    """The same study with one framework after the other, each against its own default.
+
+    Attributes:
+        cross_id: Short hash of the studies that it consists of.
+        dataset: Name of the data set really used.
+        model: ``default`` (each framework's own network) or ``lenet`` (the same everywhere).
+        objectives: What was optimised, in every study.
+        outcomes: One a framework, in the order in which they were run.
+        machine: Facts of the machine, ready to print.
+        warnings: What a reader must know.
+        budget_s: Seconds that all studies together may take.
+        complete: Whether every framework had its turn (not interrupted).
+        command: The command that continues or repeats it.
+    """
+
+    cross_id: str
+    dataset: str
+    model: str
+    objectives: tuple[Objective, ...]
+    outcomes: tuple[Outcome, ...]
+    machine: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    budget_s: float = 0.0
+    complete: bool = True
+    command: str = ""
+
+    @property
+    def studies(self) -> list[StudyResult]:
+        """The studies there are."""
+        return [each.study for each in self.outcomes if each.study is not None]
+
+    @property
+    def left_out(self) -> list[Outcome]:
+        """The frameworks that cannot be compared, each with its reason."""
+        return [each for each in self.outcomes if each.reason]
 
 
 def front_of(trials: Sequence[TrialResult], objectives: Sequence[Objective]) -> list[TrialResult]:

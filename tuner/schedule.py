@@ -13,7 +13,9 @@ from tuner.trial import Trial, TrialKind
 _DEFAULT_TIME_SHARE = 0.6  # of the budget; a default that needs more is projected
 _LEAST_TRIALS = 3  # the default and two others, however little time the default has left
 _LEAST_TRIAL_S = 3.0  # a search trial with less time left would only be set-up
+_PROJECTED_SHARE = 0.05  # of the default's iterations, where the budget asks for no less
 _KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
+_FULL_LIMIT_S = 7 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,13 @@ class Schedule:
     Attributes:
         budget: Of the whole study.
         seed: Of every search trial, so that they differ in nothing but their params.
+        baseline: ``full`` gives the default all the time it needs, ``projected`` a share of its
+            iterations, ``auto`` what the budget says.
     """
 
     budget: BudgetConfig
     seed: int
+    baseline: str = "auto"
 
     @property
     def search_end_s(self) -> float:
@@ -42,15 +47,22 @@ class Schedule:
     def default_trial(self, params: Mapping[str, Any]) -> Trial:
         """Trial 0: tested as well, and with most of the budget if it needs it."""
         budget = self.budget
+        share = budget.default_share
+        limit_s: float | None = _DEFAULT_TIME_SHARE * budget.time_s
+        kill_s = _KILL_FACTOR * budget.time_s + _KILL_EXTRA_S
+        if self.baseline == "full":
+            share, limit_s, kill_s = 1.0, None, _FULL_LIMIT_S
+        elif self.baseline == "projected":
+            share = min(share, _PROJECTED_SHARE)
         return Trial(
             number=0,
             params=params,
             kind=TrialKind.DEFAULT,
             seed=self.seed,
-            train_time_limit_s=_DEFAULT_TIME_SHARE * budget.time_s,
-            time_limit_s=_KILL_FACTOR * budget.time_s + _KILL_EXTRA_S,
+            train_time_limit_s=limit_s,
+            time_limit_s=kill_s,
             test=True,
-            share=budget.default_share,
+            share=share,
         )
 
     def search_trial(

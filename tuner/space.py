@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -103,12 +103,37 @@ class Choices:
 
 @dataclass(frozen=True)
 class Default:
-    """A framework's own default for some data sets, and where it is written."""
+    """A framework's own default for some data sets.
+
+    Attributes:
+        model, datasets: What it is the default for.
+        params: The default itself.
+        source: Where it is written.
+        ranges: Entries by param that replace those of the space for this model.
+        start: Differences from the default that are worth trying first.
+        settings_template: Replaces that of the framework; empty if it fits.
+    """
 
     model: str
     datasets: tuple[str, ...]
     params: Params
     source: str
+    ranges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    start: tuple[Params, ...] = ()
+    settings_template: str = ""
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Default:
+        """Read an entry of ``defaults``; raises ``LookupError`` or ``TypeError``."""
+        return cls(
+            model=raw["model"],
+            datasets=tuple(raw["datasets"]),
+            params=dict(raw["params"]),
+            source=str(raw["source"]),
+            ranges={name: dict(entry) for name, entry in raw.get("ranges", {}).items()},
+            start=tuple(dict(each) for each in raw.get("start", ())),
+            settings_template=str(raw.get("settings_template", "")),
+        )
 
 
 @dataclass(frozen=True)
@@ -134,6 +159,8 @@ class SearchSpace:
         *,
         cores: int,
         cpu_flags: Collection[str] = (),
+        dataset: str = "",
+        model: str = "",
         overrides: Mapping[str, Any] | None = None,
     ) -> SearchSpace:
         """Read a file of ``search_spaces/``.
@@ -142,6 +169,9 @@ class SearchSpace:
             path: The file.
             cores: CPUs a trial owns: the most threads that are offered.
             cpu_flags: Instruction sets of the CPU.
+            dataset: With ``model``, whose ranges and start points are used; without, those that
+                all share.
+            model: See ``dataset``.
             overrides: Entries by param that replace those of the file.
 
         Raises:
@@ -150,11 +180,7 @@ class SearchSpace:
         try:
             raw = yaml.safe_load(path.read_text(encoding="utf-8"))
             entries = {name: dict(entry) for name, entry in raw["params"].items()}
-            start = tuple(dict(each) for each in raw.get("start", []))
-            defaults = tuple(
-                Default(each["model"], tuple(each["datasets"]), each["params"], each["source"])
-                for each in raw["defaults"]
-            )
+            defaults = tuple(map(Default.read, raw["defaults"]))
         except (
             OSError,
             yaml.YAMLError,
@@ -164,7 +190,9 @@ class SearchSpace:
             AttributeError,
         ) as error:
             raise ConfigError(f"{path} is no search space: {error}") from error
-        for name, changes in (overrides or {}).items():
+        own = [each for each in defaults if each.model == model and dataset in each.datasets]
+        changed = [each.ranges for each in own[:1]] + [overrides or {}]
+        for name, changes in (item for each in changed for item in each.items()):
             if name not in entries or not isinstance(changes, Mapping):
                 known = ", ".join(entries)
                 raise ConfigError(f"search_space.{name} is no param of {path.stem}: {known}")
@@ -173,7 +201,7 @@ class SearchSpace:
             name: _read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
         _check_cases(params)
-        return cls(path.stem, params, defaults, start)
+        return cls(path.stem, params, defaults, own[0].start if own else ())
 
     def suggest(self, trial: Suggests) -> dict[str, ParamValue]:
         """Let a sampler's trial propose params."""

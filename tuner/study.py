@@ -14,13 +14,14 @@ from typing import Any
 import yaml
 
 from tuner import measure
+from tuner.baseline import BaselineCache
 from tuner.config import TuneConfig, objectives_of, parse_constraint, validate
 from tuner.datasets import load_dataset
 from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
 from tuner.executors import Executor, LocalExecutor
 from tuner.interrupts import DeferredInterrupts
 from tuner.progress import StudyProgress, make_progress
-from tuner.registry import find_setting_file, framework_folder, tuner_home
+from tuner.registry import find_setting_file, tuner_home, worker_script
 from tuner.report import write_report
 from tuner.results import StudyResult, Verified, front_of
 from tuner.runner import TrialSetup
@@ -55,9 +56,7 @@ def tune(
         NoTrialSucceeded: Nothing could be measured.
     """
     validate(config)
-    output = Path(config.output).expanduser().absolute()
-    uri = config.tracking_uri or default_tracking_uri(output)
-    check_writable(uri, output)
+    uri, output = results_place(config)
     with contextlib.ExitStack() as stack:
         shown = progress or stack.enter_context(make_progress(config.progress))
         parts = _prepare(config, shown, uri)
@@ -67,20 +66,35 @@ def tune(
         return study.run(command or _command(config))
 
 
+def results_place(config: TuneConfig) -> tuple[str, Path]:
+    """MLflow's address and the folder its artifacts lie in; ``StorageError`` if unusable."""
+    output = Path(config.output).expanduser().absolute()
+    uri = config.tracking_uri or default_tracking_uri(output)
+    check_writable(uri, output)
+    return uri, output
+
+
+def load_space(config: TuneConfig) -> SearchSpace:
+    """The search space of a study on this machine. ``ConfigError`` if overrides do not fit it."""
+    return SearchSpace.load(
+        find_setting_file("search_spaces", config.framework.name, config.framework_path),
+        cores=len(measure.parse_cores(config.executor.cores)),
+        cpu_flags=measure.cpu_flags(),
+        dataset=config.dataset.name,
+        model=config.model,
+        overrides=config.search_space,
+    )
+
+
 def _prepare(
     config: TuneConfig, progress: StudyProgress, uri: str
 ) -> tuple[SearchSpace, Default, TrialSetup, StudyFolder]:
     """Everything that must be there before the first trial; installs what is missing."""
     framework = config.framework
     cores = measure.parse_cores(config.executor.cores)
-    space = SearchSpace.load(
-        find_setting_file("search_spaces", framework.name, config.framework_path),
-        cores=len(cores),
-        cpu_flags=measure.cpu_flags(),
-        overrides=config.search_space,
-    )
+    space = load_space(config)
     space.default(config.dataset.name, config.model)  # refused before anything is installed
-    worker = framework_folder(framework.name, config.framework_path) / framework.worker
+    worker = worker_script(framework, config.framework_path)
     dataset = load_dataset(config.dataset, progress=progress.task)
     if dataset.warning:
         progress.warn(dataset.warning)
@@ -125,7 +139,7 @@ class _Study:
         self.interrupts = interrupts
         self.folder, self.default = folder, default
         self.objectives = objectives_of(config)
-        self.schedule = Schedule(config.budget, config.seed)
+        self.schedule = Schedule(config.budget, config.seed, config.baseline)
         self.constraints = [parse_constraint(text) for text in config.constraints]
         self.machine = measure.machine_facts(setup.cores)
         self.packages = setup.runtime.packages()
@@ -233,9 +247,8 @@ class _Study:
         self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
         while self.schedule.allows(len(self.trials), self.folder.elapsed_s):
             number, params = self.search.ask()
-            result = self._measure(self._new_trial(number, params))
-            if number == 0:
-                result = self._checked_default(result)
+            trial = self._new_trial(number, params)
+            result = self._measure_default(trial) if number == 0 else self._measure(trial)
             self.trials.append(result)
             self.folder.keep(result)
             self.search.tell(result)
@@ -257,6 +270,22 @@ class _Study:
             if not each.trial.projected
             for point in each.checkpoints
         )
+
+    def _measure_default(self, trial: Trial) -> TrialResult:
+        """Trial 0; run in full it is paid once a machine, and not from the budget."""
+        if self.config.baseline != "full":
+            return self._checked_default(self._measure(trial))
+        fingerprint = measure.fingerprint(self.machine, self.packages)
+        cache = BaselineCache(tuner_home() / "baselines", self.setup, trial, fingerprint)
+        folder = self.folder.trials / trial.name
+        result = cache.fetch(folder)
+        if result is None:
+            result = self._checked_default(self._measure(trial))
+            cache.keep(folder, result)
+            self.folder.restart_clock()
+        else:
+            self.progress.message(f"the default's full run of {cache.folder.name} is reused")
+        return result
 
     def _checked_default(self, result: TrialResult) -> TrialResult:
         """Trial 0 as the reference it must be: projected where it could not end in time."""

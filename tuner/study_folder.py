@@ -24,7 +24,7 @@ from tuner.errors import ConfigError, StorageError
 from tuner.space import SearchSpace
 from tuner.trial import TrialKind, TrialResult, TrialStatus
 
-_RESULT = "result.json"
+RESULT = "result.json"
 _STUDY = "study.json"
 
 
@@ -40,7 +40,7 @@ def study_id(config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str)
         "search": [dataclasses.asdict(each) for each in (config.search, config.sampler)],
         "executor": dataclasses.asdict(config.executor),
         "goals": [config.model, config.objectives, config.constraints, config.seed],
-        "default_share": config.budget.default_share,
+        "default": [config.baseline, config.budget.default_share],
         "kept": [uri, config.storage],
     }
     text = json.dumps(identity, sort_keys=True, default=str)
@@ -122,7 +122,7 @@ class StudyFolder:
             return
         folder = self.trials / result.trial.name
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / _RESULT, result.to_json())
+        write_atomically(folder / RESULT, result.to_json())
         self.save()
 
     def results(self, *kinds: TrialKind) -> list[TrialResult]:
@@ -130,7 +130,7 @@ class StudyFolder:
         found = [
             TrialResult.from_json(path.read_text(encoding="utf-8"))
             for kind in kinds
-            for path in self.trials.glob(f"{kind.value}-*/{_RESULT}")
+            for path in self.trials.glob(f"{kind.value}-*/{RESULT}")
         ]
         return sorted(found, key=lambda each: each.trial.number)
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 TRIAL_TAG = "trial"
 STUDY_TAG = "tuner.study_id"
+CROSS = "cross-framework"
+"""Stands in place of a framework's name for studies across all of them."""
 _KEPT_FILES = ("trial.json", "events.jsonl", "log.txt")
 _PARENT = "mlflow.parentRunId"
 _SQLITE = "sqlite:///"

@@ -143,6 +143,7 @@ class Measurement:
     psi_cpu_pct: float = 0.0
     involuntary_switches: int = 0
     threads_seen: int = 0
+    cores_used: float = 0.0
     blas_loaded: str = ""
     disturbed: str = ""
     """Why the timing is not to be trusted; empty when nothing interfered."""

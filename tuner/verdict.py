@@ -8,7 +8,7 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tuner.attestation import attest, loaded_blas
+from tuner.attestation import Seen, attest, loaded_blas
 from tuner.config import FrameworkConfig, MeasureConfig
 from tuner.measure import Usage
 from tuner.protocol import EventLog, trained_iterations
@@ -98,8 +98,14 @@ def _status(seen: Observation, measurement: Measurement | None) -> Failure:
             f"{log.train_time_s:.2f} s of training are reported "
             f"but the trial took {measurement.wall_time_s:.2f} s"
         )
-    blas, params = seen.framework.blas, seen.trial.params
-    doubt = attest(params, blas, measurement.blas_loaded, measurement.threads_seen, log.attested)
+    framework = seen.framework
+    facts = Seen(
+        blas_loaded=loaded_blas(framework.blas, seen.mapped),
+        threads=measurement.threads_seen,
+        cores_used=measurement.cores_used,
+        extra_threads=framework.extra_threads,
+    )
+    doubt = attest(seen.trial.params, framework.blas, facts, log.attested)
     if doubt:
         return TrialStatus.INVALID, doubt
     if log.iteration < trained_iterations(seen.trial):
@@ -157,6 +163,9 @@ def _measurement(seen: Observation) -> Measurement:
         psi_cpu_pct=usage.psi_pct,
         involuntary_switches=usage.involuntary_switches,
         threads_seen=usage.threads,
-        blas_loaded=loaded_blas(seen.framework.blas, seen.mapped),
+        cores_used=usage.cores_used,
+        # what is linked into the framework has no file of its own: then the worker's word stands
+        blas_loaded=loaded_blas(seen.framework.blas, seen.mapped)
+        or str(log.attested.get("blas", "")),
         disturbed=" and ".join(disturbed),
     )

@@ -11,19 +11,20 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy import stats
 
 from tuner.config import Constraint, VerifyConfig
 from tuner.pareto import Direction, Objective, hypervolume
-from tuner.results import Comparison, Interval, Verified, front_of
+from tuner.results import Comparison, CostRatio, Interval, Verified, front_of
 from tuner.trial import Trial, TrialKind, TrialResult
 
 _LEAST_ROUNDS = 2
 _LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
 _LEAST_RATE_S = 8.0  # a rate measured for less is mostly noise
+_LEAST_CPU_S = 0.5  # the kernel counts in hundredths of a second
 
 
 def pick_finalists(
@@ -189,8 +190,8 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
             continue
         against = None
         if index:
-            logs = [math.log(_time(by_entrant[0][turn]) / _time(rounds[turn])) for turn in common]
-            against = _compare(logs, full[index], full[0], spread, plan.config)
+            pairs = [(by_entrant[0][turn], rounds[turn]) for turn in common]
+            against = _compare(pairs, full[index], full[0], spread, plan.config)
         verified.append(_verified(plan.entrants[index], rounds, full[index], spread, against))
     verified.sort(key=lambda each: (each.name != "default", each.train_time_s.value))
     return tuple(verified) if len(verified) > 1 and verified[0].name == "default" else ()
@@ -291,13 +292,16 @@ def _mean_accuracy(runs: Sequence[TrialResult]) -> float:
 
 
 def _compare(
-    logs: Sequence[float],
+    pairs: Sequence[tuple[TrialResult, TrialResult]],
     runs: Sequence[TrialResult],
     default_runs: Sequence[TrialResult],
     spread: _Spread,
     config: VerifyConfig,
 ) -> Comparison:
-    """Compare with the default; ``logs`` are the logarithms of the speed-up round by round."""
+    """Compare with the default; ``pairs`` are the default's run and this one's, round by round."""
+    logs = [math.log(_time(default) / _time(run)) for default, run in pairs]
+    # a run of a share ends before the test split is evaluated, which may need more memory
+    alike = [(default, run) for default, run in pairs if _in_full(default) == _in_full(run)]
     gain, accuracy_p = spread.gain(runs, default_runs)
     return Comparison(
         speedup=_log_interval(logs, config.confidence),
@@ -305,7 +309,44 @@ def _compare(
         accuracy_gain=gain,
         accuracy_p=accuracy_p,
         accuracy_kept=gain.low > -config.accuracy_margin,
+        cpu=_cost_ratio(pairs, (default_runs, runs), _cpu_s, config.confidence, _LEAST_CPU_S),
+        memory=_cost_ratio(alike, (default_runs, runs), _peak_memory, config.confidence),
     )
+
+
+def _in_full(run: TrialResult) -> bool:
+    return not run.trial.projected
+
+
+def _cpu_s(run: TrialResult) -> float:
+    return run.metrics["cpu_user_s"] + run.metrics["cpu_system_s"]
+
+
+def _peak_memory(run: TrialResult) -> float:
+    return run.metrics["peak_memory_bytes"]
+
+
+def _cost_ratio(
+    pairs: Sequence[tuple[TrialResult, TrialResult]],
+    full: tuple[Sequence[TrialResult], Sequence[TrialResult]],
+    cost: Callable[[TrialResult], float],
+    confidence: float,
+    least: float = 1.0,
+) -> CostRatio:
+    """This one's cost by the default's, over ``pairs``; of ``full`` runs' medians without them.
+
+    Costs below ``least`` are too small to be compared.
+    """
+    costs = [(cost(default), cost(run)) for default, run in pairs]
+    if min((each for pair in costs for each in pair), default=least) < least:
+        return CostRatio(math.nan, gap="too small to be measured")
+    if len(costs) >= _LEAST_ROUNDS:
+        logs = [math.log(mine / reference) for reference, mine in costs]
+        ratio = _log_interval(logs, confidence)
+        return CostRatio(ratio.value, ratio.low, ratio.high, _log_p_value(logs))
+    reference, mine = (statistics.median(map(cost, runs)) for runs in full)
+    gap = "only one full run of it or of the default can be compared"
+    return CostRatio(mine / reference if reference else math.nan, gap=gap)
 
 
 def _log_interval(logs: Sequence[float], confidence: float) -> Interval:

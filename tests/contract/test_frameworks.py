@@ -7,29 +7,50 @@ import os
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 from tuner.config import MeasureConfig
-from tuner.datasets import load_dataset
+from tuner.datasets import Dataset, load_dataset
 from tuner.errors import RuntimeUnavailable
+from tuner.images import encode_idx
 from tuner.measure import cpu_flags, parse_cores
 from tuner.registry import (
     find_setting_file,
-    framework_folder,
     list_frameworks,
     load_dataset_config,
     load_framework,
     tuner_home,
+    worker_script,
 )
 from tuner.runner import WORKER_API, TrialSetup, WorkerSession, run_trial
 from tuner.runtimes import ensure_installed, find_runtime
-from tuner.space import SearchSpace
+from tuner.space import Choices, SearchSpace
 from tuner.trial import Trial, TrialStatus
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(900)]
-FRAMEWORKS = list_frameworks()
-BLAS = [(name, blas) for name in FRAMEWORKS for blas in load_framework(name).blas]
 CORES = parse_cores("")
+PATH = os.environ.get("TUNER_FRAMEWORK_PATH")
+"""A user's own tree, whose frameworks are tested like those of the project."""
+LENET_AFTER_100 = 0.93
+"""Validation accuracy of Caffe's LeNet after 100 iterations at batch 64 on 5,000 images. Workers
+start from the same weights, so only rounding parts them; Caffe draws its own."""
+LENET_BAND = 0.02
+COMMON = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
+
+
+def pytest_generate_tests(metafunc):
+    """Every framework of the folder listing that ``--frameworks`` selects."""
+    chosen = metafunc.config.getoption("frameworks").split(",")
+    names = [name for name in list_frameworks(PATH) if chosen == [""] or name in chosen]
+    if "blas" in metafunc.fixturenames:
+        pairs = [(name, blas) for name in names for blas in load_framework(name, PATH).blas]
+        metafunc.parametrize(("name", "blas"), pairs)
+    elif "knob" in metafunc.fixturenames:
+        knobs = [(name, knob) for name in names for knob in _space(name).params]
+        metafunc.parametrize(("name", "knob"), [each for each in knobs if each[1] not in COMMON])
+    elif "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", names)
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +60,7 @@ def make_setup(tmp_path_factory):
 
     def make(name: str) -> TrialSetup:
         if name not in made:
-            framework = load_framework(name)
+            framework = load_framework(name, PATH)
             runtime = find_runtime(framework)
             try:
                 ensure_installed(runtime)
@@ -49,8 +70,8 @@ def make_setup(tmp_path_factory):
                 framework=framework,
                 runtime=runtime,
                 dataset=load_dataset(load_dataset_config("mnist_5k"), tuner_home()),
-                model="lenet",
-                worker=framework_folder(name) / framework.worker,
+                model=_model(name),
+                worker=worker_script(framework, PATH),
                 folder=tmp_path_factory.mktemp(name),
                 marker=f"contract-{os.getpid()}",
                 cores=CORES,
@@ -63,24 +84,31 @@ def make_setup(tmp_path_factory):
 
 
 def _space(name: str) -> SearchSpace:
-    path = find_setting_file("search_spaces", name)
+    path = find_setting_file("search_spaces", name, PATH)
     return SearchSpace.load(path, cores=len(CORES), cpu_flags=cpu_flags())
+
+
+def _model(name: str) -> str:
+    """LeNet, or the framework's own network where it has no LeNet."""
+    return "lenet" if "lenet" in {each.model for each in _space(name).defaults} else "default"
 
 
 def _trial(name: str, number: int = 1, **values: object) -> Trial:
     """LeNet as the framework ships it, with one thread, for a hundred iterations."""
-    params = {**_space(name).default("mnist", "lenet").params, "iterations": 100, "threads": 1}
+    default = _space(name).default("mnist", _model(name))
+    params = {**default.params, "iterations": 100, "threads": 1}
     fields = {each.name for each in dataclasses.fields(Trial)}
     given = {key: value for key, value in values.items() if key in fields}
     params |= {key: value for key, value in values.items() if key not in fields}
     return Trial(number, params, **{"time_limit_s": 300.0, **given})
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_it_trains_lenet(make_setup, name):
+    if _model(name) != "lenet":
+        pytest.skip(f"{name} has no default for model=lenet")
     result = run_trial(make_setup(name), _trial(name, test=True))
     assert result.status is TrialStatus.COMPLETE, (result.reason, result.log_tail)
-    assert 0.75 < result.val_accuracy < 0.97
+    assert result.val_accuracy == pytest.approx(LENET_AFTER_100, abs=LENET_BAND)
     assert abs(result.test_accuracy - result.val_accuracy) < 0.08
     assert result.checkpoints[-1].iteration == 100
     assert result.checkpoints[-1].loss < 1.2
@@ -91,27 +119,70 @@ def test_it_trains_lenet(make_setup, name):
     assert measured.avg_memory_bytes <= measured.peak_memory_bytes
 
 
-@pytest.mark.parametrize(("name", "blas"), BLAS)
 def test_every_blas_is_really_used(make_setup, name, blas):
     for number, threads in enumerate(_space(name).params["threads"].values({"blas": blas})):
         trial = _trial(name, number, blas=blas, threads=threads, iterations=6)
         result = run_trial(make_setup(name), trial)
         assert result.status is TrialStatus.COMPLETE, (threads, result.reason, result.log_tail)
         assert result.measurement.blas_loaded == blas
-        if isinstance(threads, int):
-            assert 1 <= result.measurement.threads_seen <= threads
+        extra = make_setup(name).framework.extra_threads
+        if isinstance(threads, int) and extra >= 0:
+            assert 1 <= result.measurement.threads_seen <= threads + extra
 
 
-@pytest.mark.parametrize(("name", "blas"), BLAS)
 def test_every_kernel_is_really_used(make_setup, name, blas):
-    kernels = _space(name).params["blas_kernel"].values({"blas": blas})
-    for number, kernel in enumerate(kernels):
+    param = _space(name).params.get("blas_kernel")
+    for number, kernel in enumerate(param.values({"blas": blas}) if param else ()):
         trial = _trial(name, number, blas=blas, blas_kernel=kernel, iterations=4)
         result = run_trial(make_setup(name), trial)
         assert result.status is TrialStatus.COMPLETE, (kernel, result.reason, result.log_tail)
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_other_knob_is_really_used(make_setup, name, knob):
+    param, default = _space(name).params[knob], _trial(name).params
+    for number, value in enumerate(param.values(default) if isinstance(param, Choices) else ()):
+        result = run_trial(make_setup(name), _trial(name, number, iterations=6, **{knob: value}))
+        assert result.status is TrialStatus.COMPLETE, (value, result.reason, result.log_tail)
+
+
+def test_its_own_default_trains(make_setup, name):
+    setup = dataclasses.replace(make_setup(name), model="default")
+    own = _space(name).default("mnist", "default").params
+    trial = Trial(0, {**own, "threads": 1}, share=30 / own["iterations"], time_limit_s=300.0)
+    result = run_trial(setup, trial)
+    assert result.status is TrialStatus.COMPLETE, (result.reason, result.log_tail)
+    assert result.iterations == 30
+
+
+@pytest.fixture(scope="session")
+def colours(tmp_path_factory):
+    """A data set of the name and shape of CIFAR-10: small, and no photographs."""
+    folder = tmp_path_factory.mktemp("colours")
+    sizes = {"train": 200, "validation": 50, "test": 50}
+    for split, count in sizes.items():
+        labels = np.arange(count, dtype=np.uint8) % 10
+        images = np.random.default_rng(1).integers(0, 25, (count, 3, 32, 32), np.uint8)
+        images += 25 * labels[:, None, None, None]
+        (folder / f"{split}-images.idx").write_bytes(encode_idx(images))
+        (folder / f"{split}-labels.idx").write_bytes(encode_idx(labels))
+    shape = {"height": 32, "width": 32, "channels": 3, "classes": 10}
+    facts = dict.fromkeys(("split", "digest", "origin", "source"), "made up")
+    return Dataset("cifar10", "cifar10", folder, sizes=sizes, **shape, **facts)
+
+
+@pytest.mark.parametrize("model", ["default", "lenet"])
+def test_it_trains_on_colour_images_where_it_has_a_default(make_setup, name, model, colours):
+    defaults = [each for each in _space(name).defaults if "cifar10" in each.datasets]
+    own = next((each.params for each in defaults if each.model == model), None)
+    if own is None:
+        pytest.skip(f"{name} has no default for cifar10 with model={model}")
+    setup = dataclasses.replace(make_setup(name), model=model, dataset=colours)
+    trial = Trial(0, {**own, "threads": 1}, share=8 / own["iterations"], time_limit_s=300.0)
+    result = run_trial(setup, trial)
+    assert result.status is TrialStatus.COMPLETE, (result.reason, result.log_tail)
+    assert result.iterations == 8
+
+
 def test_a_seed_decides_the_weights(make_setup, name):
     setup = make_setup(name)
     with WorkerSession(setup, _trial(name).params) as session:
@@ -123,7 +194,6 @@ def test_a_seed_decides_the_weights(make_setup, name):
     assert losses[0] == losses[1] != losses[2]
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_warm_session_is_one_process_and_as_good_as_cold(make_setup, name):
     setup = make_setup(name)
     cold = run_trial(setup, _trial(name, 1))
@@ -134,39 +204,36 @@ def test_a_warm_session_is_one_process_and_as_good_as_cold(make_setup, name):
     assert warm.measurement.setup_time_s < cold.measurement.setup_time_s
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_divergence_is_named(make_setup, name):
     setup = make_setup(name)
-    for number, rate in enumerate((0.3, 30.0)):
+    for number, rate in enumerate((0.3, 30.0) if _model(name) == "lenet" else (1e6,)):
         trial = _trial(name, number, learning_rate=rate, batch_size=16, iterations=400)
         result = run_trial(setup, trial)
         assert result.status is TrialStatus.DIVERGED, (rate, result.status, result.reason)
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_stop_leaves_a_valid_result(make_setup, name):
-    trial = _trial(name, iterations=500, train_time_limit_s=1.5)
+    trial = _trial(name, iterations=1_000_000, train_time_limit_s=1.5)
     result = run_trial(make_setup(name), trial)
     assert result.status is TrialStatus.STOPPED, result.reason
-    assert 0 < result.iterations < 500
+    assert 0 < result.iterations < 1_000_000
     assert result.val_accuracy > 0.3
-    assert 1.5 < result.measurement.train_time_s < 5
+    # on a slow or busy machine it is hopeless, and stopped at a quarter of its limit
+    assert 1.5 / 4 < result.measurement.train_time_s < 5
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_batch_larger_than_the_data_is_impossible(make_setup, name):
     result = run_trial(make_setup(name), _trial(name, batch_size=100_000))
     assert result.status in (TrialStatus.IMPOSSIBLE, TrialStatus.OUT_OF_MEMORY), result.reason
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_memory_cap_holds(make_setup, name):
-    capped = dataclasses.replace(make_setup(name), memory_limit_bytes=100 * 2**20)
-    result = run_trial(capped, _trial(name, batch_size=1000))
+    limit_mb = 100 if _model(name) == "lenet" else 20  # less than any interpreter with data needs
+    capped = dataclasses.replace(make_setup(name), memory_limit_bytes=limit_mb * 2**20)
+    result = run_trial(capped, _trial(name, batch_size=1000, iterations=10_000))
     assert result.status is TrialStatus.OUT_OF_MEMORY
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_cpu_and_memory_agree_with_gnu_time(make_setup, name, tmp_path):
     """The same worker run by hand, while this process holds a gigabyte."""
     if shutil.which("/usr/bin/time") is None:
@@ -197,13 +264,13 @@ def test_cpu_and_memory_agree_with_gnu_time(make_setup, name, tmp_path):
     )
     theirs = float(figures["User time (seconds)"]) + float(figures["System time (seconds)"])
     peak = int(figures["Maximum resident set size (kbytes)"]) * 1024
-    assert ours.cpu_user_s + ours.cpu_system_s == pytest.approx(theirs, rel=0.1)
-    assert ours.peak_memory_bytes == pytest.approx(peak, rel=0.05)
+    assert ours.cpu_user_s + ours.cpu_system_s == pytest.approx(theirs, rel=0.1, abs=0.05)
+    # GNU time knows the largest process alone, we what it starts as well, such as a compiler
+    assert 0.95 * peak <= ours.peak_memory_bytes <= 1.1 * peak
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
 def test_the_worker_is_small_and_imports_nothing_of_the_host(name):
-    source = (framework_folder(name) / load_framework(name).worker).read_text()
+    source = worker_script(load_framework(name, PATH), PATH).read_text()
     assert len(source.splitlines()) <= 130
     assert "import tuner" not in source
     assert "from tuner" not in source

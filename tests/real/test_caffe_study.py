@@ -201,6 +201,8 @@ def test_every_command_of_the_readme_runs(folder, tmp_path, command):
     else:  # a study: the same overrides, on the synthetic framework, which takes seconds
         kept = [word for word in given if not word.startswith(("framework", "dataset", "budget="))]
         tree = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
+        if "experiment=cross_framework" in kept:
+            tree.append("frameworks=[synthetic]")
         limits = ["budget.time_s=20", "budget.trials=3", f"output={tmp_path}"]
         done = run(tmp_path, *tree, *kept, *limits)
     assert done.returncode == 0, done.stderr

@@ -63,6 +63,7 @@ class Usage:
     avg_memory_bytes: int
     peak_memory_bytes: int
     threads: int
+    cores_used: float
     foreign_pct: float
     steal_pct: float
     psi_pct: float
@@ -187,11 +188,17 @@ class ResourceMonitor:
             avg_memory_bytes=average,
             peak_memory_bytes=max(self._peak * 1024, *self._pss, average),
             threads=self._threads,
+            cores_used=_cores_used(*trained) if trained else 0.0,
             foreign_pct=foreign,
             steal_pct=steal,
             psi_pct=psi,
             involuntary_switches=trained[1].switches - trained[0].switches if trained else 0,
         )
+
+
+def _cores_used(begin: _Moment, end: _Moment) -> float:
+    window = end.time_s - begin.time_s
+    return (end.cpu_s - begin.cpu_s) / window if window >= _MIN_WINDOW_S else 0.0
 
 
 def _interference(begin: _Moment, end: _Moment, cores: int) -> tuple[float, float, float]:

@@ -6,8 +6,15 @@ was not verified.
 
 from __future__ import annotations
 
+from tuner.report.cross import print_cross_summary, write_cross_report
 from tuner.report.files import write_report
 from tuner.report.front import front_json
 from tuner.report.terminal import print_summary
 
-__all__ = ["write_report", "print_summary", "front_json"]
+__all__ = [
+    "write_report",
+    "print_summary",
+    "front_json",
+    "write_cross_report",
+    "print_cross_summary",
+]

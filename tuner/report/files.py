@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import StorageError
 from tuner.report.front import front_json
@@ -30,8 +32,22 @@ def write_report(result: StudyResult, folder: Path) -> list[Path]:
     contents = {
         "report.html": render_page(result).encode(),
         "front.png": draw_front(result),
-        "front.json": (json.dumps(front_json(result), indent=2, allow_nan=False) + "\n").encode(),
+        "front.json": json_bytes(front_json(result)),
     }
+    return write_files(contents, folder)
+
+
+def json_bytes(document: dict[str, Any]) -> bytes:
+    """A document of ``front.json`` as strict readers want it."""
+    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+
+def write_files(contents: Mapping[str, bytes], folder: Path) -> list[Path]:
+    """Write each file whole or not at all; ``folder`` is made.
+
+    Raises:
+        StorageError: If the folder cannot be written to.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(folder / name, content) for name, content in contents.items()]

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from tuner.progress import describe_trial
-from tuner.results import Comparison, Interval, StudyResult, Verified
+from tuner.results import Comparison, CostRatio, Interval, StudyResult, Verified
 from tuner.trial import TrialResult
 
 SCHEMA = 1
@@ -19,8 +19,9 @@ def front_json(result: StudyResult) -> dict[str, Any]:
 
     Units are in the names: ``*_s`` seconds, ``*_bytes``, ``*_pct`` percent of the trial's cores;
     accuracies and their gains are fractions 0–1, ``speedup`` is a ratio (2.0 is twice as fast as
-    the default). An interval is ``{"value", "low", "high"}`` in the unit of its name, at the
-    ``confidence`` beside it. What was not measured is ``null`` or absent.
+    the default), ``cpu_ratio`` and ``memory_ratio`` are costs by the default's (0.5 is half). An
+    interval is ``{"value", "low", "high"}`` in the unit of its name, at the ``confidence`` beside
+    it. What was not measured is ``null`` or absent.
 
     Returns:
         ``study_id``, ``framework``, ``title``, ``dataset``, ``dataset_facts``, ``model``,
@@ -46,7 +47,7 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         "discarded_measurements": result.discarded,
         "versions": framework_versions(result),
     }
-    plain: dict[str, Any] = _plain(document)
+    plain: dict[str, Any] = plain_values(document)
     return plain
 
 
@@ -92,19 +93,25 @@ def _comparison(versus: Comparison | None) -> dict[str, Any] | None:
         "accuracy_gain": _interval(versus.accuracy_gain),
         "accuracy_p": versus.accuracy_p,
         "accuracy_kept": versus.accuracy_kept,
+        "cpu_ratio": _cost(versus.cpu),
+        "memory_ratio": _cost(versus.memory),
     }
+
+
+def _cost(cost: CostRatio | None) -> dict[str, Any] | None:
+    return dataclasses.asdict(cost) if cost else None
 
 
 def _interval(interval: Interval) -> dict[str, float]:
     return dataclasses.asdict(interval)
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """``value`` as JSON knows it: no tuples, no NaN or infinity, which strict readers refuse."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if hasattr(value, "items"):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): plain_values(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain_values(each) for each in value]
     return value

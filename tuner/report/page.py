@@ -48,15 +48,8 @@ class Plot:
 
 def render_page(result: StudyResult) -> str:
     """The whole page; params, reasons and logs in it are escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     front = {id(each) for each in result.front}
-    return environment.get_template("report.html.j2").render(
+    return page_template("report.html.j2").render(
         result=result,
         headline=headline(result),
         tiles=_tiles(result),
@@ -66,7 +59,6 @@ def render_page(result: StudyResult) -> str:
         front=_front_rows(result),
         notes=footnotes(result),
         plots=list(_plots(result)),
-        plotly_script=plotly.offline.get_plotlyjs(),
         names=_param_names(result),
         trials=[_trial_row(each, id(each) in front) for each in result.trials],
         runs=[_trial_row(each, id(each) in front) for each in result.verifications],
@@ -74,6 +66,19 @@ def render_page(result: StudyResult) -> str:
         counts=status_counts(result.trials),
         discarded=list(_discarded(result)),
     )
+
+
+def page_template(name: str) -> jinja2.Template:
+    """A template of this folder, which escapes and knows plotly's script."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["plotly_script"] = plotly.offline.get_plotlyjs()
+    return environment.get_template(name)
 
 
 def _tiles(result: StudyResult) -> list[tuple[str, str]]:
@@ -105,23 +110,24 @@ def _plots(result: StudyResult) -> Iterator[Plot]:
     if not view.points:
         return
     pareto = plots.pareto_figure(view)
-    yield _plot("front", "Pareto front", _front_caption(result, view), pareto)
+    yield make_plot("front", "Pareto front", _front_caption(result, view), pareto)
     growth = view_growth(result)
     if growth is not None:
         caption = f"Larger is better; it never falls. Reference point: {growth.reference}."
         figure = plots.growth_figure(growth)
-        yield _plot("growth", "Hypervolume over time", caption, figure)
+        yield make_plot("growth", "Hypervolume over time", caption, figure)
     if plots.curve_trials(result):
         caption = "Each point is a checkpoint on the validation split."
         figure = plots.curves_figure(result)
-        yield _plot("curves", "Accuracy while training", caption, figure)
+        yield make_plot("curves", "Accuracy while training", caption, figure)
     caption = "Of the trial's cores, over the whole life of the worker's process tree."
-    yield _plot("cpu", "CPU", caption, plots.cpu_figure(result))
+    yield make_plot("cpu", "CPU", caption, plots.cpu_figure(result))
     caption = "Of the worker's process tree, over its whole life."
-    yield _plot("memory", "Memory", caption, plots.memory_figure(result))
+    yield make_plot("memory", "Memory", caption, plots.memory_figure(result))
 
 
-def _plot(anchor: str, title: str, caption: str, figure: go.Figure) -> Plot:
+def make_plot(anchor: str, title: str, caption: str, figure: go.Figure) -> Plot:
+    """A figure as HTML that needs nothing but the page's own plotly."""
     html = plotly.io.to_html(
         figure,
         include_plotlyjs=False,

@@ -25,7 +25,7 @@ from tuner.results import StudyResult
 
 _SIZE_INCHES, _DPI = (10.0, 6.25), 160
 _MARKERS = ("o", "s", "^", "P", "X", "p", "h")
-_INK = "#444444"
+INK = "#444444"
 
 
 def draw_front(result: StudyResult) -> bytes:
@@ -34,15 +34,15 @@ def draw_front(result: StudyResult) -> bytes:
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    _draw_trials(axes, view)
+    draw_trials(axes, view)
     for each in view.verified:
         _draw_verified(axes, each)
     if view.default is not None:
         _draw_default(axes, view, view.default)
-    _label_axes(axes, view)
+    label_axes(axes, view)
     status = "" if result.verified else ", not verified"
     axes.set_title(
-        _literal(f"{result.title} on {result.dataset}, model {result.model}{status}"), loc="left"
+        literal(f"{result.title} on {result.dataset}, model {result.model}{status}"), loc="left"
     )
     if axes.get_legend_handles_labels()[0]:
         upwards = view.y.direction is Direction.MAXIMIZE
@@ -52,8 +52,9 @@ def draw_front(result: StudyResult) -> bytes:
     return file.getvalue()
 
 
-def _draw_trials(axes: Axes, view: FrontView) -> None:
-    for index, (blas, points) in enumerate(view.by_blas.items()):
+def draw_trials(axes: Axes, view: FrontView) -> None:
+    """Every usable trial, coloured by its group, and the front."""
+    for index, (name, points) in enumerate(view.groups.items()):
         colour, marker = COLOURS[index % len(COLOURS)], _MARKERS[index % len(_MARKERS)]
         for on_front in (False, True):
             drawn = [each for each in points if each.on_front is on_front]
@@ -61,14 +62,14 @@ def _draw_trials(axes: Axes, view: FrontView) -> None:
                 [each.x for each in drawn], [each.y for each in drawn],
                 s=70 if on_front else 34, alpha=1.0 if on_front else 0.5, color=colour,
                 marker=marker, linewidths=0,
-                label=f"{_literal(blas)} (validation)" if points[-1] in drawn else None,
+                label=f"{literal(name)} (validation)" if points[-1] in drawn else None,
             )  # fmt: skip
     if view.line:
         rightward = view.x is not None and view.x.direction is Direction.MINIMIZE
         axes.plot(
-            [each.x for each in view.line], [each.y for each in view.line], color=_INK,
+            [each.x for each in view.line], [each.y for each in view.line], color=INK,
             drawstyle="steps-post" if rightward else "steps-pre", linewidth=1.4, zorder=1,
-            label="front (validation)",
+            label=view.line_name,
         )  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def _draw_verified(axes: Axes, each: VerifiedPoint) -> None:
     )  # fmt: skip
     if not first:
         axes.annotate(
-            _literal(each.label), (each.x.value, each.y.value), xytext=(-9, 9),
+            literal(each.label), (each.x.value, each.y.value), xytext=(-9, 9),
             textcoords="offset points", ha="right", va="bottom", fontsize=12,
             fontweight="bold", color=VERIFIED_COLOUR, zorder=6,
         )  # fmt: skip
@@ -99,32 +100,37 @@ def _draw_default(axes: Axes, view: FrontView, default: Point) -> None:
         textcoords="offset points", ha="right" if view.x else "left", va="bottom",
         fontsize=12, fontweight="bold", zorder=6,
     )  # fmt: skip
-    axes.axhline(default.y, color=_INK, linestyle="--", linewidth=0.9, zorder=0)
+    axes.axhline(default.y, color=INK, linestyle="--", linewidth=0.9, zorder=0)
     if view.x is not None:
-        axes.axvline(default.x, color=_INK, linestyle="--", linewidth=0.9, zorder=0)
+        axes.axvline(default.x, color=INK, linestyle="--", linewidth=0.9, zorder=0)
 
 
-def _label_axes(axes: Axes, view: FrontView) -> None:
+def label_axes(axes: Axes, view: FrontView) -> None:
+    """Titles, ranges and ticks."""
     axes.set_xlabel(label(view.x))
     axes.set_ylabel("accuracy, %" if view.y.metric.endswith("accuracy") else label(view.y))
     axes.set_ylim(*view.y_range)
     if view.hidden:
         note = f"{count(view.hidden, 'trial')} outside the picture"
-        axes.annotate(note, (0.01, 0.015), xycoords="axes fraction", color=_INK, style="italic")
+        axes.annotate(note, (0.01, 0.015), xycoords="axes fraction", color=INK, style="italic")
     if view.log_x and view.points:
         axes.set_xscale("log")
         axes.margins(x=0.35)  # room for labels on the left
         places = {point.x for point in view.points}
         if len(places) == 1:  # an interrupted study: matplotlib warns of an axis without extent
             axes.set_xlim(min(places) / 2, 2 * min(places))
-        # seconds are read as numbers, not as powers of ten
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rounded(value)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        plain_numbers(axes)
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _literal(text: str) -> str:
+def plain_numbers(axes: Axes, steps: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
+    """Ticks of a logarithmic axis across as numbers, not as powers of ten; ``steps`` a decade."""
+    axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rounded(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def literal(text: str) -> str:
     """``text`` with the sign that starts a formula escaped: names are untrusted."""
     return text.replace("$", r"\$")

@@ -26,7 +26,7 @@ from tuner.results import Interval, StudyResult
 from tuner.trial import Measurement, TrialResult
 
 # Ink that reads on white and on black; the page's style sheet overrides it for text.
-_GREY = "#808080"
+GREY = "#808080"
 _SYMBOLS = ("circle", "square", "triangle-up", "cross", "x", "pentagon", "hexagon")
 _CURVES = 12
 _MIB = 2**20
@@ -34,18 +34,18 @@ _MIB = 2**20
 
 def pareto_figure(view: FrontView) -> go.Figure:
     """Every usable trial, the front, the default and the verified configurations."""
-    figure = _figure(label(view.x), _y_title(view), height=560)
-    for index, (blas, points) in enumerate(view.by_blas.items()):
+    figure = new_figure(label(view.x), _y_title(view), height=560)
+    for index, (name, points) in enumerate(view.groups.items()):
         colour, symbol = COLOURS[index % len(COLOURS)], _SYMBOLS[index % len(_SYMBOLS)]
-        figure.add_trace(_trial_dots(blas, points, colour, symbol))
+        figure.add_trace(_trial_dots(name, points, colour, symbol))
     if view.line:
         # across, the cheaper side reaches right to the next corner; the dearer side reaches left
         rightward = view.x is not None and view.x.direction is Direction.MINIMIZE
         figure.add_trace(
             go.Scatter(
                 x=[each.x for each in view.line], y=[each.y for each in view.line],
-                mode="lines", name="front (validation)", hoverinfo="skip",
-                line={"shape": "hv" if rightward else "vh", "color": _GREY, "width": 2},
+                mode="lines", name=view.line_name, hoverinfo="skip",
+                line={"shape": "hv" if rightward else "vh", "color": GREY, "width": 2},
             )
         )  # fmt: skip
     if view.verified:
@@ -54,11 +54,11 @@ def pareto_figure(view: FrontView) -> go.Figure:
         _add_default(figure, view, view.default)
     figure.update_yaxes(range=view.y_range)
     if view.log_x:
-        figure.update_xaxes(**_log_axis([each.x for each in view.points]))
+        figure.update_xaxes(**log_axis([each.x for each in view.points]))
     return figure
 
 
-def _log_axis(values: Sequence[float]) -> dict[str, Any]:
+def log_axis(values: Sequence[float]) -> dict[str, Any]:
     """A logarithmic axis with plain numbers; plotly's own ticks say "2" for 20."""
     ticks = log_ticks(values) if values else []
     texts = [rounded(each) for each in ticks]
@@ -69,10 +69,10 @@ def _y_title(view: FrontView) -> str:
     return "accuracy, %" if view.y.metric.endswith("accuracy") else label(view.y)
 
 
-def _trial_dots(blas: str, points: Sequence[Point], colour: str, symbol: str) -> go.Scatter:
+def _trial_dots(group: str, points: Sequence[Point], colour: str, symbol: str) -> go.Scatter:
     return go.Scatter(
         x=[each.x for each in points], y=[each.y for each in points],
-        mode="markers", name=f"{escape(blas)} (validation)",
+        mode="markers", name=f"{escape(group)} (validation)",
         text=[hover(each.result) for each in points], hoverinfo="text",
         marker={
             "color": colour, "symbol": symbol,
@@ -99,14 +99,16 @@ def _verified_dots(verified: Sequence[VerifiedPoint]) -> go.Scatter:
         textposition="top left", textfont={"size": 13},
         hovertext=[escape(f"{each.point.name}: {each.point.verdict}") for each in verified],
         hoverinfo="text",
-        error_x=_bars([each.x for each in verified]), error_y=_bars([each.y for each in verified]),
+        error_x=error_bars([each.x for each in verified]),
+        error_y=error_bars([each.y for each in verified]),
         marker={"symbol": "diamond", "size": 12, "color": VERIFIED_COLOUR},
     )  # fmt: skip
 
 
-def _bars(intervals: Sequence[Interval]) -> dict[str, Any]:
+def error_bars(intervals: Sequence[Interval], colour: str = VERIFIED_COLOUR) -> dict[str, Any]:
+    """Bars from the low to the high end of each interval."""
     return {
-        "type": "data", "symmetric": False, "color": VERIFIED_COLOUR, "thickness": 1.5,
+        "type": "data", "symmetric": False, "color": colour, "thickness": 1.5,
         "array": [each.high - each.value for each in intervals],
         "arrayminus": [each.value - each.low for each in intervals],
     }  # fmt: skip
@@ -119,10 +121,10 @@ def _add_default(figure: go.Figure, view: FrontView, default: Point) -> None:
             text=["default"], textposition="top left" if view.x else "top right",
             textfont={"size": 13},
             hovertext=[hover(default.result)], hoverinfo="text",
-            marker={"symbol": "star", "size": 18, "color": _GREY},
+            marker={"symbol": "star", "size": 18, "color": GREY},
         )
     )  # fmt: skip
-    dashed = {"line": {"dash": "dash", "width": 1, "color": _GREY}}
+    dashed = {"line": {"dash": "dash", "width": 1, "color": GREY}}
     figure.add_hline(y=default.y, **dashed)
     if view.x is not None:
         figure.add_vline(x=default.x, **dashed)
@@ -130,7 +132,7 @@ def _add_default(figure: go.Figure, view: FrontView, default: Point) -> None:
 
 def growth_figure(growth: Growth) -> go.Figure:
     """The hypervolume against the wall time of the trials."""
-    figure = _figure("wall time of the trials so far, s", "hypervolume, % of the box")
+    figure = new_figure("wall time of the trials so far, s", "hypervolume, % of the box")
     figure.add_trace(
         go.Scatter(
             x=[0.0, *growth.elapsed_s], y=[0.0, *growth.share], mode="lines",
@@ -144,7 +146,7 @@ def growth_figure(growth: Growth) -> go.Figure:
 def cpu_figure(result: StudyResult) -> go.Figure:
     """User, system and I/O-wait share of each trial's cores."""
     measured = _measured(result)
-    figure = _figure("trial", "CPU, % of the trial's cores")
+    figure = new_figure("trial", "CPU, % of the trial's cores")
     for name, field, colour in (
         ("user", "cpu_user_pct", COLOURS[0]),
         ("system", "cpu_system_pct", COLOURS[1]),
@@ -160,7 +162,7 @@ def cpu_figure(result: StudyResult) -> go.Figure:
 def memory_figure(result: StudyResult) -> go.Figure:
     """Average and maximum memory of each trial's process tree."""
     measured = _measured(result)
-    figure = _figure("trial", "memory, MiB")
+    figure = new_figure("trial", "memory, MiB")
     for name, field, colour in (
         ("average", "avg_memory_bytes", COLOURS[4]),
         ("maximum", "peak_memory_bytes", COLOURS[0]),
@@ -192,10 +194,10 @@ def _bar(
 
 def curves_figure(result: StudyResult) -> go.Figure:
     """Accuracy while training, of the default and of the front's trials (at most twelve)."""
-    figure = _figure("train time, s", "validation accuracy, %")
+    figure = new_figure("train time, s", "validation accuracy, %")
     curves = [point for each in curve_trials(result) for point in each.checkpoints]
     times = [point.train_time_s for point in curves if point.train_time_s > 0]
-    figure.update_xaxes(**_log_axis(times))
+    figure.update_xaxes(**log_axis(times))
     for index, each in enumerate(curve_trials(result)):
         figure.add_trace(
             go.Scatter(
@@ -203,7 +205,7 @@ def curves_figure(result: StudyResult) -> go.Figure:
                 y=[100 * point.val_accuracy for point in each.checkpoints],
                 mode="lines+markers", name=escape(describe_trial(each.trial)),
                 line={
-                    "color": _GREY if each is result.default else COLOURS[index % 6],
+                    "color": GREY if each is result.default else COLOURS[index % 6],
                     "dash": ("solid", "dash", "dot")[index // 6 % 3],
                 },
                 hovertemplate=f"%{{x:.3g}} s: %{{y:.2f}} %<br>{hover(each)}<extra></extra>",
@@ -219,13 +221,14 @@ def curve_trials(result: StudyResult) -> list[TrialResult]:
     return [each for each in chosen if each.checkpoints][:_CURVES]
 
 
-def _figure(x_title: str, y_title: str, height: int = 380) -> go.Figure:
-    axis = {"gridcolor": _GREY, "zeroline": False, "automargin": True, "exponentformat": "none"}
+def new_figure(x_title: str, y_title: str, height: int = 380) -> go.Figure:
+    """An empty figure in the page's style."""
+    axis = {"gridcolor": GREY, "zeroline": False, "automargin": True, "exponentformat": "none"}
     figure = go.Figure()
     figure.update_layout(
         template="none", height=height, paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)", margin={"l": 60, "r": 20, "t": 20, "b": 60},
-        font={"family": "system-ui, sans-serif", "size": 14, "color": _GREY},
+        font={"family": "system-ui, sans-serif", "size": 14, "color": GREY},
         hoverlabel={"bgcolor": "#ffffff", "font": {"color": "#111111"}},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
     )  # fmt: skip

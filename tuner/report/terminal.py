@@ -25,7 +25,7 @@ from tuner.results import StudyResult
 from tuner.trial import TrialResult
 
 _TABLE_WIDTH, _WIDE = 100, 140
-_TONES = {"reference": "bold", "good": "green", "trade": "yellow", "none": "dim"}
+TONES = {"reference": "bold", "good": "green", "trade": "yellow", "none": "dim"}
 _HEADINGS = (
     "accuracy\ntest, %",
     "train\ntime, s",
@@ -43,26 +43,39 @@ def print_summary(result: StudyResult, console: Console) -> None:
         result: The study, complete or not.
         console: Where to print; its width decides the layout.
     """
-    # a terminal of another encoding shows "?" for what it lacks rather than ending the study
-    reconfigure = getattr(console.file, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="replace")
-    console.print(Text(header(result), style="bold"))
-    for warning in filter(None, (*result.warnings, interruption(result))):
-        console.print(Panel(Text(printable(warning)), title="WARNING", style="bold yellow"))
-    console.print(Text(printable(headline(result)), style="" if result.verified else "bold red"))
-    console.print()
+    warnings = [*result.warnings, interruption(result)]
+    print_opening(console, header(result), warnings, headline(result), bool(result.verified))
     if result.verified:
         _print_verified(verified_rows(result), console)
     elif result.front:
         console.print(_front_table(result))
+    print_closing(console, footnotes(result), result.command)
+
+
+def print_opening(
+    console: Console, title: str, warnings: Iterable[str], headline: str, verified: bool
+) -> None:
+    """Print what stands above the table: what was studied, warnings, and what was found."""
+    # a terminal of another encoding shows "?" for what it lacks rather than ending the study
+    reconfigure = getattr(console.file, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+    console.print(Text(title, style="bold"))
+    for warning in filter(None, warnings):
+        console.print(Panel(Text(printable(warning)), title="WARNING", style="bold yellow"))
+    console.print(Text(printable(headline), style="" if verified else "bold red"))
     console.print()
-    notes = Table.grid(padding=(0, 1))
-    for note in footnotes(result):
-        notes.add_row("-", Text(printable(note)))
-    console.print(notes, style="dim")
-    if result.command:  # unwrapped, to be copied
-        console.print(Text(f"repeat or resume: {printable(result.command)}"), soft_wrap=True)
+
+
+def print_closing(console: Console, notes: Iterable[str], command: str) -> None:
+    """Print what stands below the table: how it was measured, and how to go on."""
+    console.print()
+    grid = Table.grid(padding=(0, 1))
+    for note in notes:
+        grid.add_row("-", Text(printable(note)))
+    console.print(grid, style="dim")
+    if command:  # unwrapped, to be copied
+        console.print(Text(f"repeat or resume: {printable(command)}"), soft_wrap=True)
 
 
 def header(result: StudyResult) -> str:
@@ -99,24 +112,24 @@ def _print_verified(rows: list[VerifiedRow], console: Console) -> None:
 
 
 def _cells(row: VerifiedRow, wide: bool) -> Iterable[Text]:
-    tone = _TONES[row.tone]
+    tone = TONES[row.tone]
     name, *params = printable(row.point.name), *abbreviate_params(row.point.params).rsplit(", ", 1)
-    yield _stack((name, *params), "bold")
-    yield _stack(row.accuracy, "")
-    yield _stack(row.train_time, "")
+    yield stack((name, *params), "bold")
+    yield stack(row.accuracy, "")
+    yield stack(row.train_time, "")
     # a narrow table has no room for the notes: its verdicts say the same
-    yield _stack((*row.speedup, row.notes[0] if wide else ""), tone)
+    yield stack((*row.speedup, row.notes[0] if wide else ""), tone)
     value, ends = row.gain
     ends = ends if wide else ends.replace(" to ", "…")
-    yield _stack((value, ends, row.notes[1] if wide else ""), tone)
-    yield _stack((row.cpu[0], f"+ {row.cpu[1]}"), "")
-    yield _stack((row.memory[0], f"/ {row.memory[1]}"), "")
+    yield stack((value, ends, row.notes[1] if wide else ""), tone)
+    yield stack((row.cpu[0], f"+ {row.cpu[1]}"), "")
+    yield stack((row.memory[0], f"/ {row.memory[1]}"), "")
     words = row.point.verdict.replace(", ", ",\n")
     yield Text("\n".join(f" {line}" for line in words.splitlines()), style=tone)
 
 
-def _stack(lines: Iterable[str], style: str) -> Text:
-    """The first line in ``style``, the others dim below it."""
+def stack(lines: Iterable[str], style: str) -> Text:
+    """The first line in ``style``, the others dim below it; empty ones are left out."""
     first, *others = lines
     text = Text(first, style=style)
     for other in filter(None, others):
@@ -135,7 +148,7 @@ def _block(row: VerifiedRow) -> Text:
         ("CPU", f"{row.cpu[0]} s user, {row.cpu[1]} s system"),
         ("memory", f"{row.memory[0]} MiB average, {row.memory[1]} MiB maximum"),
     ]
-    text = Text.assemble((f"{printable(row.point.name)}: {row.point.verdict}", _TONES[row.tone]))
+    text = Text.assemble((f"{printable(row.point.name)}: {row.point.verdict}", TONES[row.tone]))
     for name, value in lines:
         if value:
             text.append(f"\n  {name}: {value}", style="not bold")

@@ -63,29 +63,31 @@ class FrontView:
     Attributes:
         x: Objective across; ``None`` for the trial's number, where there is one objective only.
         y: Objective upwards.
-        by_blas: The usable trials by the name of their BLAS library, names in order.
+        groups: The usable trials by what colours them (their BLAS library), names in order.
         line: Corners of the front in these two objectives, from left to right.
         default: Trial 0, if usable.
         verified: The verified configurations, the default among them.
         log_x: Whether ``x`` can be drawn on a logarithmic axis.
         y_range: What to show of ``y``, so that the front fills the picture.
         hidden: Usable trials outside ``y_range``.
+        line_name: What ``line`` is called in legends.
     """
 
     x: Objective | None
     y: Objective
-    by_blas: dict[str, list[Point]]
+    groups: dict[str, list[Point]]
     line: list[Point]
     default: Point | None
     verified: list[VerifiedPoint]
     log_x: bool
     y_range: tuple[float, float]
     hidden: int
+    line_name: str = "front (validation)"
 
     @property
     def points(self) -> list[Point]:
         """All usable trials."""
-        return [point for points in self.by_blas.values() for point in points]
+        return [point for points in self.groups.values() for point in points]
 
 
 def view_front(result: StudyResult) -> FrontView:
@@ -102,13 +104,13 @@ def view_front(result: StudyResult) -> FrontView:
     ]
     y_range = _focus(points, verified)
     places = [*(each.x for each in points), *(each.x.low for each in verified)]
-    by_blas: dict[str, list[Point]] = {}
+    groups: dict[str, list[Point]] = {}
     for point in sorted(points, key=lambda each: _blas(each.result)):
-        by_blas.setdefault(_blas(point.result), []).append(point)
+        groups.setdefault(_blas(point.result), []).append(point)
     return FrontView(
         x=x,
         y=y,
-        by_blas=by_blas,
+        groups=groups,
         line=sorted((each for each in points if id(each.result) in line), key=_across),
         default=next((each for each in points if each.result is result.default), None),
         verified=verified,

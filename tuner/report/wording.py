@@ -131,7 +131,7 @@ def best_point(result: StudyResult) -> Verified | None:
     faster = [each for each in result.verified if is_faster(each)]
     shown = [each for each in faster if _tone(each) == "good"]
     measured = [each for each in faster if _accuracy_gain(each) >= 0]
-    unrefuted = [each for each in faster if not _loses_accuracy(each)]
+    unrefuted = [each for each in faster if not loses_accuracy(each)]
     better = [each for each in result.verified if is_better(each)]
     kept = shown or measured or unrefuted
     if kept or not better:
@@ -143,7 +143,7 @@ def _accuracy_gain(point: Verified) -> float:
     return point.against_default.accuracy_gain.value if point.against_default else 0.0
 
 
-def _loses_accuracy(point: Verified) -> bool:
+def loses_accuracy(point: Verified) -> bool:
     """Whether the accuracy is significantly below the default's."""
     versus = point.against_default
     if versus is None:

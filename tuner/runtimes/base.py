@@ -54,6 +54,7 @@ class Runtime(abc.ABC):
         folder: Where it is installed; named by what defines it, so a changed definition is
             another runtime.
         downloads: What was fetched for it, kept so that a second attempt need not fetch it again.
+        cache: Folder for what its workers compile; used where its configuration asks for one.
         log: Output of the commands that installed it.
     """
 
@@ -64,6 +65,7 @@ class Runtime(abc.ABC):
         self.framework = framework
         self.folder = home / "runtimes" / f"{framework.name}-{_fingerprint(framework)}"
         self.downloads = home / "downloads" / framework.name
+        self.cache = home / "caches" / self.folder.name
         self.log = self.folder.with_name(f"{self.folder.name}.log")
 
     @property
@@ -111,7 +113,10 @@ class Runtime(abc.ABC):
         Raises:
             ConfigError: If the framework has no such BLAS, kernel or number of threads.
         """
-        return blas_environment(self.framework, self.folder, params)
+        variables = blas_environment(self.framework, self.folder, params)
+        return {
+            name: value.replace("{cache}", str(self.cache)) for name, value in variables.items()
+        }
 
     def command(
         self, script: Path, *, readable: Sequence[Path], writable: Sequence[Path]
@@ -129,7 +134,7 @@ class Runtime(abc.ABC):
             RuntimeUnavailable: If the interpreter is gone, or the sandbox that is needed.
         """
         apart = [] if any(folder in script.parents for folder in readable) else [script]
-        prefix = self._prefix([*readable, *apart], writable)
+        prefix = self._prefix([*readable, *apart], [*writable, *self._shared()])
         return [*prefix, self.interpreter, str(script)]
 
     def verify(self) -> str:
@@ -145,7 +150,7 @@ class Runtime(abc.ABC):
         params = {"blas": next(iter(self.framework.blas), None)}
         try:
             done = subprocess.run(
-                [*self._prefix([], []), self.interpreter, option, statement],
+                [*self._prefix([], self._shared()), self.interpreter, option, statement],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -193,8 +198,16 @@ class Runtime(abc.ABC):
             for folder in self.folder.parent.iterdir():
                 if re.fullmatch(rf"{re.escape(self.framework.name)}-[0-9a-f]{{8}}", folder.name):
                     delete_tree(folder)
+                    delete_tree(self.cache.with_name(folder.name))
             delete_tree(self.downloads)
             self.log.unlink(missing_ok=True)
+
+    def _shared(self) -> list[Path]:
+        """The cache folder, made where it is missing, or nothing."""
+        if not self.framework.runtime.cache:
+            return []
+        self.cache.mkdir(parents=True, exist_ok=True)
+        return [self.cache]
 
     @property
     def _repair(self) -> str:
@@ -288,6 +301,7 @@ def _fingerprint(framework: FrameworkConfig) -> str:
     runtime = framework.runtime
     defined = [platform.machine(), runtime.kind, runtime.suite, runtime.interpreter]
     content = [sorted(runtime.packages), sorted(runtime.wheels), sorted(runtime.links.items())]
+    content += [sorted(runtime.libraries)] if runtime.libraries else []
     return hashlib.sha256(json.dumps([defined, content]).encode()).hexdigest()[:8]
 
 

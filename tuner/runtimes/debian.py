@@ -28,6 +28,11 @@ _ARCHIVES = Path("var/cache/apt/archives")
 _LISTING = "packages.txt"
 # the packages that went in, as only this hook is told; $1 is the new root
 _LIST_HOOK = f'printf "%s\\n" $MMDEBSTRAP_ESSENTIAL > "$1/{_LISTING}"'
+# glibc's own, which go with the machine's loader and no other
+_GLIBC = re.compile(
+    r"(ld|lib(c|m|mvec|dl|pthread|rt|util|resolv|anl|nsl|nss_\w+|thread_db|BrokenLocale"
+    r"|SegFault|memusage|pcprofile|c_malloc_debug))[-.]"
+)
 _DEBS_SHARE = 0.12  # size of the .deb files as a fraction of the disk space needed (Caffe)
 
 
@@ -105,6 +110,9 @@ class DebianRuntime(Runtime):
         self._run(self._mmdebstrap(), remedy, self._watch(progress))
         self._keep_downloads()
         shutil.rmtree(archives)
+        shell = self.root / "bin/sh"
+        if not shell.exists() and shell.with_name("dash").exists():
+            shell.symlink_to("dash")  # a maintainer script would have
 
     def _mmdebstrap(self) -> list[str]:
         runtime = self.framework.runtime
@@ -148,6 +156,21 @@ class DebianRuntime(Runtime):
         with suppress(OSError):
             self._keep_downloads()
         super()._discard()
+
+
+def gather_libraries(root: Path, folder: Path) -> None:
+    """Put the shared libraries of an unpacked suite, but glibc's, into one flat folder.
+
+    Args:
+        root: Of the suite, on the same file system.
+        folder: Made here; every library has in it the names it has in the suite.
+    """
+    folder.mkdir()
+    for inner in ("lib", "usr/lib"):
+        for path in root.glob(f"{inner}/*-linux-gnu/lib*.so.*"):
+            target = folder / path.name
+            if path.is_file() and not _GLIBC.match(path.name) and not target.exists():
+                os.link(path.resolve(), target)
 
 
 def _size(path: Path) -> int:

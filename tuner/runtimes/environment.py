@@ -1,4 +1,4 @@
-"""The environment variables that params decide: which BLAS, how many threads, which kernel."""
+"""The environment variables that params decide: BLAS, threads, kernel, and a framework's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
     Args:
         framework: The framework with its BLAS libraries.
         folder: Of the installed runtime, for ``{runtime}`` in a library path.
-        params: ``blas``, ``threads`` and ``blas_kernel`` are looked at, each may be missing.
+        params: ``blas``, ``threads``, ``blas_kernel`` and those of ``framework.variables`` are
+            looked at, each may be missing.
 
     Raises:
         ConfigError: For a BLAS or kernel the framework does not have, or unusable ``threads``.
@@ -37,6 +38,9 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
                 f"{params.get('blas')}, which lets no kernel be chosen; leave it auto"
             )
         variables[blas.kernel_variable] = str(kernel)
+    for name, own in framework.variables.items():
+        if not _unset(params.get(name)):
+            variables |= dict.fromkeys(own.split(), str(params[name]))
     return variables
 
 

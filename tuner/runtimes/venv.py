@@ -1,7 +1,8 @@
-"""Runtimes made of an interpreter version and pinned pip requirements."""
+"""Runtimes made of an interpreter version, pinned pip requirements and libraries beside them."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback
-from tuner.runtimes.base import Problem, Runtime
+from tuner.runtimes.base import Problem, Runtime, delete_tree
+from tuner.runtimes.debian import DebianRuntime, gather_libraries
 from tuner.runtimes.sandbox import interpreter_folders
 
 _ASK = "import sys; print('.'.join(map(str, sys.version_info[:3])) + '. ' + sys.executable)"
@@ -35,14 +37,16 @@ class VenvRuntime(Runtime):
         }
 
     def _needs(self) -> list[Problem]:
-        version = self.framework.runtime.interpreter
+        runtime = self.framework.runtime
+        problems = self._suite()._needs() if runtime.libraries else []
+        version = runtime.interpreter
         if find_python(version) or shutil.which("uv"):
-            return []
+            return problems
         remedy = (
             f"put python{version} on PATH, or pyenv install {version}, or install uv, which "
             "fetches it"
         )
-        return [Problem(f"no Python {version} that runs was found", remedy)]
+        return [*problems, Problem(f"no Python {version} that runs was found", remedy)]
 
     def _exposed(self) -> list[Path]:
         return [self.folder, *interpreter_folders(self.interpreter)]
@@ -56,6 +60,7 @@ class VenvRuntime(Runtime):
         except RuntimeUnavailable:  # before 3.3, or Debian's without ensurepip
             remedy = f"give {base} the module venv with ensurepip, or virtualenv"
             self._run([base, "-m", "virtualenv", "--clear", str(self.folder)], remedy)
+        self._add_libraries(progress)
         packages = self.framework.runtime.packages
         if not packages:
             return
@@ -68,6 +73,26 @@ class VenvRuntime(Runtime):
         options = ["--cache-dir", str(self.downloads / "pip"), "--disable-pip-version-check"]
         command = [self.interpreter, "-m", "pip", "install", *options, *packages]
         self._run(command, "pip needs to reach its package index", tick)
+
+    def _add_libraries(self, progress: ProgressCallback) -> None:
+        """Shared libraries that the requirements need and do not bring, from a Debian suite."""
+        runtime = self.framework.runtime
+        if not runtime.libraries:
+            return
+        suite = self._suite()
+        suite._unpack_suite(progress)
+        folder = self.folder / "libraries"
+        gather_libraries(suite.root, folder)
+        delete_tree(suite.root)
+        for name, target in runtime.links.items():
+            (folder / name).symlink_to(target)
+
+    def _suite(self) -> DebianRuntime:
+        runtime = self.framework.runtime
+        wanted = dataclasses.replace(runtime, packages=runtime.libraries, wheels=[])
+        suite = DebianRuntime(dataclasses.replace(self.framework, runtime=wanted), self.folder)
+        suite.folder, suite.downloads, suite.log = self.folder, self.downloads, self.log
+        return suite
 
     def _base_python(self) -> str:
         version = self.framework.runtime.interpreter

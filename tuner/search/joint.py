@@ -169,7 +169,7 @@ def make_sampler(config: SamplerConfig, seed: int) -> optuna.samplers.BaseSample
     Raises:
         ConfigError: If it needs a package that is missing, or does not take its options.
     """
-    if config.name == "gp" and importlib.util.find_spec("torch") is None:
+    if config.name == "gp" and not importlib.util.find_spec("torch"):
         raise ConfigError("sampler=gp needs the package torch: pip install 'tuner[gp]'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

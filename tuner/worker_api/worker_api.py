@@ -31,6 +31,8 @@ LOOK_S = 0.1  # the stop file is looked at this often
 PROGRESS_S = 0.5  # a sign of life after this much silence
 EXPLODED = 20.0  # a loss this many times that of blind guessing will not come back
 
+RTLD_NOLOAD = 4  # of dlfcn.h: only find what is loaded; the machine may have a BLAS of its own
+
 clock = getattr(time, "monotonic", time.time)
 _started = clock()
 
@@ -104,9 +106,9 @@ def blas_report():
     """What the BLAS in this process says of itself: thread count and CPU kernel, where it can."""
     report = {}
     try:
-        library = ctypes.CDLL("libblas.so.3")
+        library = ctypes.CDLL("libblas.so.3", mode=RTLD_NOLOAD)
     except OSError:
-        library = ctypes.CDLL(None)  # whatever this process has loaded
+        library = ctypes.CDLL(None)  # whatever this process has loaded for all to see
     for symbol in (
         "openblas_get_num_threads",
         "MKL_Get_Max_Threads",
@@ -114,7 +116,7 @@ def blas_report():
     ):
         if hasattr(library, symbol):
             # BLIS answers -1 for "never set", which it runs as one thread
-            report["blas_threads"] = abs(int(getattr(library, symbol)()))
+            report["threads"] = abs(int(getattr(library, symbol)()))
     if hasattr(library, "openblas_get_corename"):
         library.openblas_get_corename.restype = ctypes.c_char_p
         report["blas_kernel"] = library.openblas_get_corename().decode("ascii")
@@ -123,16 +125,17 @@ def blas_report():
     return report
 
 
-def serve(prepare, chunk=10, **versions):
+def serve(prepare, chunk=10, report=blas_report, **versions):
     """Train every trial whose folder arrives on stdin, until its end. Never returns.
 
-    ``chunk`` is the most iterations between two looks at the loss.
+    ``chunk`` is the most iterations between two looks at the loss. ``report`` returns what is
+    really in effect, by the name of the param: the host holds it against what was requested.
     """
     versions["python"] = sys.version.split()[0]
     began = _started
     for line in iter(sys.stdin.readline, ""):
         trial = Trial(line.rstrip("\n"))
-        code = _guarded(trial, prepare, chunk, versions, began)
+        code = _guarded(trial, prepare, chunk, report, versions, began)
         trial.close()
         if code:
             sys.exit(code)
@@ -140,10 +143,10 @@ def serve(prepare, chunk=10, **versions):
     sys.exit(0)
 
 
-def _guarded(trial, prepare, chunk, versions, began):
+def _guarded(trial, prepare, chunk, report, versions, began):
     """Run one trial; turn what goes wrong into an ``error`` event and an exit code."""
     try:
-        _run(trial, prepare, chunk, versions, began)
+        _run(trial, prepare, chunk, report, versions, began)
     except Impossible as error:
         trial.emit("error", kind="impossible", message=str(error))
         return 2
@@ -161,17 +164,17 @@ def _guarded(trial, prepare, chunk, versions, began):
     return 0
 
 
-def _run(trial, prepare, chunk, versions, began):
+def _run(trial, prepare, chunk, report, versions, began):
     if trial.protocol != PROTOCOL:
         raise Impossible("protocol %r, this worker speaks %r" % (trial.protocol, PROTOCOL))
     _reset_peak_memory()
     step, evaluate = prepare(trial)
-    trial.emit("ready", dict(blas_report(), **versions))
+    trial.emit("ready", dict(report(), **versions))
     trial.emit("train_begin", setup_time_s=clock() - began)
     last = _train(trial, step, evaluate, chunk)
     trial.emit(
         "train_end",
-        blas_report(),
+        report(),
         iteration=last["iteration"],
         train_time_s=last["train_time_s"],
     )

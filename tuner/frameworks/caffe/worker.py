@@ -1,7 +1,8 @@
-"""Caffe 1.0: LeNet and solver of Caffe's own MNIST example, data in memory.
+"""Caffe 1.0: networks and solvers of Caffe's own examples, data in memory.
 
-``model=default`` and ``model=lenet`` are the same network here. The net reads the training images
-in their order, as Caffe's own data layer does; a seed decides the weights.
+``model=lenet`` is the network of its MNIST example, ``model=default`` too, but on CIFAR-10, where
+Caffe's own example is "quick". The net reads the training images in their order, as Caffe's own
+data layer does; a seed decides the weights.
 """
 
 import os
@@ -15,18 +16,32 @@ with worker_api.importing("caffe"):
     import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-EVAL_BATCH = 100  # test batch of lenet_train_test.prototxt
+EVAL_BATCH = 100  # test batch of both examples
+LENET = "lenet.prototxt", "solver.prototxt"
+QUICK = "cifar10_quick.prototxt", "cifar10_quick_solver.prototxt"
 _arrays = {}
 
 
+def files_of(trial):
+    """The network and the solver of a trial."""
+    return QUICK if (trial.model, trial.dataset) == ("default", "cifar10") else LENET
+
+
 def load(trial, split):
-    """Images (n, channels, height, width) in [0, 1) and labels, read once a session."""
-    paths = getattr(trial, split + "_images"), getattr(trial, split + "_labels")
-    if paths not in _arrays:
-        images, labels = [read(path) for path in paths]
+    """Images (n, channels, height, width) as the network takes them, and labels.
+
+    LeNet takes [0, 1), "quick" 0-255 less the mean training image. Read once a session.
+    """
+    key = files_of(trial), getattr(trial, split + "_images")
+    if key not in _arrays:
+        images, labels = read(key[1]), read(getattr(trial, split + "_labels"))
         images = images.reshape(-1, trial.channels, trial.height, trial.width)
-        _arrays[paths] = images * np.float32(1 / 256), labels.astype(np.float32)
-    return _arrays[paths]
+        if key[0] == QUICK:
+            images = images - read(trial.train_images).mean(axis=0, dtype=np.float32)
+        else:
+            images = images * np.float32(1 / 256)
+        _arrays[key] = images, labels.astype(np.float32)
+    return _arrays[key]
 
 
 def read(path):
@@ -59,16 +74,16 @@ def prepare(trial):
     """Build solver and nets; returns step and evaluate for the training loop."""
     train = whole_batches(load(trial, "train"), trial.batch_size)
     os.chdir(trial.folder)
-    fill(trial, "lenet.prototxt", "lenet_train.prototxt")
-    solver_path = fill(trial, "solver.prototxt", "solver.prototxt")
+    net_file, solver_file = files_of(trial)
+    fill(trial, net_file, "train.prototxt")
+    drop = {"iterations_80pct": trial.iterations * 80 // 100}
+    solver_path = fill(trial, solver_file, "solver.prototxt", **drop)
     with open(solver_path, "a") as output:
         output.write("random_seed: %d\n" % trial.seed)
     caffe.set_mode_cpu()
     solver = caffe.get_solver(solver_path)
     solver.net.set_input_arrays(*train)
-    test_net = caffe.Net(
-        fill(trial, "lenet.prototxt", "lenet_test.prototxt", batch_size=EVAL_BATCH), caffe.TEST
-    )
+    test_net = caffe.Net(fill(trial, net_file, "test.prototxt", batch_size=EVAL_BATCH), caffe.TEST)
     test_net.share_with(solver.net)
 
     def step(count):

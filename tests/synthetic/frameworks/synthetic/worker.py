@@ -96,17 +96,18 @@ FAULTS = {
     "allocate": allocate,
 }
 
+REPORTED = {}
+
 
 def prepare(trial):
     params = trial.__dict__
+    REPORTED.clear()
     if trial.fault == "impossible":
         raise worker_api.Impossible("this batch size cannot be")
     if trial.fault == "lie_threads":
-        worker_api.blas_report = lambda: {"blas_threads": 7}
+        REPORTED["threads"] = 7
     elif trial.fault == "lie_blas":
-        worker_api.blas_report = lambda: {"blas": "another"}
-    else:
-        worker_api.blas_report = dict
+        REPORTED["blas"] = "another"
     done = [0]
     noise = random.Random(trial.seed)
 
@@ -131,4 +132,4 @@ def prepare(trial):
 if __name__ == "__main__":
     clock = worker_api.clock = Clock()
     worker_api._started = clock()
-    worker_api.serve(prepare, chunk=1000, synthetic="1.0")
+    worker_api.serve(prepare, chunk=1000, report=lambda: REPORTED, synthetic="1.0")

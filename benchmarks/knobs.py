@@ -1,0 +1,201 @@
+"""What each runtime knob of each framework does to the training speed on this machine.
+
+Caffe's LeNet (``model=lenet``) on the 5,000 MNIST images at batch 64. From the framework's own
+default one knob at a time is turned; every round runs all settings once, in turning order, and a
+knob's effect is the median over the rounds of its ratio to the default of the same round. The
+worker's own report and the mapped libraries attest each setting, else it is given as invalid.
+
+    python benchmarks/knobs.py [framework ...] [--rounds 5] [--write docs/frameworks.md]
+
+With ``--write`` the table replaces what stands between the two marks of that file; rows of other
+frameworks are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.config import MeasureConfig
+from tuner.datasets import load_dataset
+from tuner.errors import TunerError
+from tuner.measure import cpu_flags, machine_facts, parse_cores, total_memory_bytes
+from tuner.registry import (
+    find_setting_file,
+    framework_folder,
+    list_frameworks,
+    load_dataset_config,
+    load_framework,
+)
+from tuner.runner import TrialSetup, WorkerSession
+from tuner.runtimes import ensure_installed, find_runtime
+from tuner.space import Choices, SearchSpace
+from tuner.trial import Params, ParamValue, Trial, TrialResult, TrialStatus
+
+BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"
+COLUMNS = ("framework", "knob", "setting", "speed ×", "range", "iterations/s", "note")
+HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+TIME_LIMIT_S = 120.0
+
+
+@dataclass
+class Setting:
+    """One knob turned from the default, and the rates seen (iterations a second)."""
+
+    knob: str
+    value: ParamValue
+    params: Params
+    rates: list[float] = field(default_factory=list)
+    fault: str = ""
+
+
+def settings_of(space: SearchSpace) -> list[Setting]:
+    """The default first, then every single change of a runtime param."""
+    base = dict(space.default("mnist", "lenet").params)
+    found = [Setting("default", "", base)]
+    for name, param in space.params.items():
+        if not isinstance(param, Choices):
+            continue
+        found += [
+            Setting(name, value, _completed(space, {**base, name: value}))
+            for value in param.values(base)
+            if value != base[name]
+        ]
+    return found
+
+
+def _completed(space: SearchSpace, params: Params) -> Params:
+    """``params`` with what depends on the change put to a value that goes with it."""
+    whole = dict(params)
+    for name, param in space.params.items():
+        if isinstance(param, Choices) and whole[name] not in param.values(whole):
+            whole[name] = param.values(whole)[0]
+    return whole
+
+
+def measure(setup: TrialSetup, settings: list[Setting], rounds: int, seconds: float) -> None:
+    """Fill in the rates, all settings interleaved, each in a warm session of its own."""
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(WorkerSession(setup, each.params)) for each in settings]
+        iterations = {}
+        for index, (session, setting) in enumerate(zip(sessions, settings, strict=True)):
+            first = session.run(_trial(index, setting, 10))
+            if first.status is not TrialStatus.COMPLETE:
+                setting.fault = f"{first.status.value}: {first.reason}"
+            else:
+                iterations[index] = max(4, int(seconds * _rate(first)))
+        number = len(settings)
+        for turn in range(rounds):
+            order = sorted(iterations)
+            for index in order[turn % len(order) :] + order[: turn % len(order)]:
+                number += 1
+                trial = _trial(number, settings[index], iterations[index])
+                result = sessions[index].run(trial)
+                if result.status is TrialStatus.COMPLETE:
+                    settings[index].rates.append(_rate(result))
+                else:
+                    settings[index].fault = f"{result.status.value}: {result.reason}"
+
+
+def _trial(number: int, setting: Setting, iterations: int) -> Trial:
+    params = {**setting.params, "batch_size": 64, "iterations": iterations}
+    return Trial(number, params, time_limit_s=TIME_LIMIT_S)
+
+
+def _rate(result: TrialResult) -> float:
+    assert result.measurement is not None
+    return result.iterations / max(result.measurement.train_time_s, 1e-9)
+
+
+def rows(name: str, settings: list[Setting]) -> Iterator[str]:
+    """The framework's lines of the table."""
+    default = settings[0]
+    for each in settings:
+        if not each.rates or not default.rates:
+            yield f"| {name} | {each.knob} | {each.value} | – | – | – | {each.fault} |"
+            continue
+        ratios = [own / base for own, base in zip(each.rates, default.rates, strict=False)]
+        low, high = min(ratios), max(ratios)
+        shown = "no effect shown" if low <= 1 <= high and each is not default else ""
+        yield (
+            f"| {name} | {each.knob} | {each.value} | {statistics.median(ratios):.2f} "
+            f"| {low:.2f}–{high:.2f} | {statistics.median(each.rates):.0f} "
+            f"| {each.fault or shown} |"
+        )
+
+
+def measure_framework(name: str, rounds: int, seconds: float) -> list[str]:
+    """All rows of one framework; one row with the reason where it cannot be had."""
+    try:
+        framework = load_framework(name)
+        runtime = find_runtime(framework)
+        ensure_installed(runtime)
+        cores = parse_cores("")
+        path = find_setting_file("search_spaces", name)
+        space = SearchSpace.load(path, cores=len(cores), cpu_flags=cpu_flags())
+        settings = settings_of(space)
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+            setup = TrialSetup(
+                framework=framework,
+                runtime=runtime,
+                dataset=load_dataset(load_dataset_config("mnist_5k")),
+                model="lenet",
+                worker=framework_folder(name) / framework.worker,
+                folder=Path(folder),
+                marker=f"knobs-{name}",
+                cores=cores,
+                memory_limit_bytes=int(0.8 * total_memory_bytes()),
+                measure=MeasureConfig(),
+            )
+            measure(setup, settings, rounds, seconds)
+    except TunerError as error:
+        return [f"| {name} | – | – | – | – | – | {error} |"]
+    return list(rows(name, settings))
+
+
+def write_table(path: Path, measured: dict[str, list[str]], remark: str) -> None:
+    """Replace the rows of the measured frameworks in the file's table, keep the others."""
+    text = path.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    inside, _, after = rest.partition(END)
+    kept: dict[str, list[str]] = {}
+    for line in inside.splitlines():
+        match = re.match(r"\| (\w+) \| (?!knob)", line)
+        if match:
+            kept.setdefault(match[1], []).append(line)
+    table = [line for name in sorted(kept | measured) for line in (kept | measured)[name]]
+    body = "\n".join(["", remark, "", HEAD, *table, ""])
+    path.write_text(f"{before}{BEGIN}{body}{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    """Measure and print; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("frameworks", nargs="*", default=list_frameworks())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5, help="training a setting and round")
+    parser.add_argument("--write", type=Path, help="file whose table is brought up to date")
+    given = parser.parse_args()
+    machine = machine_facts(parse_cores(""))
+    remark = (
+        f"Measured on {machine.get('cpu', 'this CPU')}, {len(parse_cores(''))} cores, by `python "
+        f"benchmarks/knobs.py`: medians and ranges of {given.rounds} interleaved rounds."
+    )
+    print(remark, HEAD, sep="\n\n")
+    measured = {}
+    for name in given.frameworks:
+        measured[name] = measure_framework(name, given.rounds, given.seconds)
+        print("\n".join(measured[name]), flush=True)
+        if given.write:
+            write_table(given.write, measured, remark)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

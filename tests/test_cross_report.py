@@ -1,0 +1,322 @@
+"""The report across frameworks: its ledger, its pictures and what it leaves out."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import math
+
+import pytest
+from rich.console import Console
+
+from tests.cross_samples import make_cross, rival, with_costs
+from tests.report_samples import HOSTILE, make_failed, make_study
+from tests.test_report import Page, drawn_plots
+from tuner.pareto import find_objective
+from tuner.report import front_json, print_cross_summary, write_cross_report
+from tuner.report.cross.files import cross_json
+from tuner.report.cross.labels import place_labels
+from tuner.report.cross.ledger import cost_cell, cross_headline, cross_notes, ledger, p_text
+from tuner.report.cross.view import view_cross, view_gains
+from tuner.results import Comparison, CostRatio, CrossResult, Interval, Outcome
+from tuner.trial import TrialStatus
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def make_one() -> CrossResult:
+    return make_cross(outcomes=make_cross().outcomes[:1])
+
+
+def make_unverified() -> CrossResult:
+    bare = make_study(verified=())
+    return make_cross(
+        outcomes=(Outcome("caffe", "Caffe 1.0", bare, "nothing was verified"),), complete=False
+    )
+
+
+def make_hopeless() -> CrossResult:
+    bare = make_study(
+        trials=(make_failed(0, TrialStatus.TIMEOUT, "killed after 3,600 s"),), verified=()
+    )
+    return make_cross(outcomes=(Outcome("caffe", "Caffe 1.0", bare, "its default failed"),))
+
+
+def make_hostile() -> CrossResult:
+    study = dataclasses.replace(with_costs(make_study()), title=HOSTILE, framework=HOSTILE)
+    return make_cross(
+        outcomes=(Outcome(HOSTILE, HOSTILE, study), Outcome("absent", HOSTILE, None, HOSTILE)),
+        warnings=(HOSTILE,),
+        machine={HOSTILE: HOSTILE},
+        command=f"python {HOSTILE}",
+    )
+
+
+def make_twins() -> CrossResult:
+    """Two frameworks of one title, on the same spot."""
+    study = with_costs(make_study())
+    twin = dataclasses.replace(study, framework="twin")
+    return make_cross(
+        outcomes=(Outcome("caffe", "Caffe 1.0", study), Outcome("twin", "Caffe 1.0", twin))
+    )
+
+
+def make_one_objective() -> CrossResult:
+    goals = (find_objective("accuracy"),)
+    outcomes = tuple(
+        dataclasses.replace(each, study=dataclasses.replace(each.study, objectives=goals))
+        if each.study
+        else each
+        for each in make_cross().outcomes
+    )
+    return make_cross(objectives=goals, outcomes=outcomes)
+
+
+CROSSES = {
+    "two": make_cross,
+    "one": make_one,
+    "unverified": make_unverified,
+    "hopeless": make_hopeless,
+    "hostile": make_hostile,
+    "twins": make_twins,
+    "one objective": make_one_objective,
+}
+
+
+@pytest.fixture(params=CROSSES)
+def any_cross(request) -> CrossResult:
+    return CROSSES[request.param]()
+
+
+def summary(result: CrossResult, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_cross_summary(result, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+# the ledger
+
+
+def test_a_row_holds_the_best_point_against_the_default_of_its_framework():
+    rows = ledger(make_cross())
+    assert [each.title for each in rows] == ["Caffe 1.0", "Brisk 2.0"]
+    assert rows[1].best.point.name == "trial 8"
+    assert rows[1].cells == (
+        ("17.5", "default 57.1", ""),
+        ("3.26", "3.20–3.32", "p <0.001"),
+        ("98.95", "default 99.00", ""),
+        ("-0.05", "-0.19 to +0.19", "p 0.4"),
+        ("-69.0", "-70.0 to -68.0", "p <0.001"),
+        ("-10.0", "no interval", ""),
+    )
+
+
+def test_what_has_no_interval_says_why():
+    (gap,) = [each for each in cross_notes(make_cross()) if each.startswith("No interval")]
+    assert gap == (
+        "No interval for Caffe 1.0 (memory), Brisk 2.0 (memory): "
+        "only one full run of it or of the default."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cost", "cell"),
+    [
+        (None, ("-", "", "")),
+        (CostRatio(math.nan, gap="too small"), ("-", "", "")),
+        (CostRatio(0.25, gap="one run"), ("-75.0", "no interval", "")),
+        (CostRatio(1.5, 1.2, 3.25, 0.031), ("+50.0", "+20.0 to +225", "p 0.031")),
+    ],
+)
+def test_a_cost_is_a_difference_in_percent(cost, cell):
+    assert cost_cell(cost) == cell
+
+
+def test_p_values_have_two_digits():
+    said = [p_text(p) for p in (None, 0.0, 0.0009, 0.0123, 0.4, 1.0)]
+    assert said == ["", "p <0.001", "p <0.001", "p 0.012", "p 0.4", "p 1"]
+
+
+def test_a_framework_that_beats_nothing_still_has_its_row():
+    study = with_costs(make_study())
+    default, first, *_ = study.verified
+    equal = Comparison(Interval(1.1, 0.8, 1.4), 0.4, Interval(0.0, -0.01, 0.01), 0.9, False)
+    points = (default, dataclasses.replace(first, against_default=equal))
+    study = dataclasses.replace(study, verified=points)
+    result = make_cross(outcomes=(Outcome("caffe", "Caffe 1.0", study),))
+    assert [each.best.tone for each in ledger(result)] == ["none"]
+    assert cross_headline(result) == "None of 1 framework beats its own default significantly."
+
+
+def test_the_headline_names_every_gain_and_the_best_of_all():
+    assert cross_headline(make_cross()) == (
+        "2 of 2 compared frameworks train faster than with their own defaults: Caffe 1.0 3.3x, "
+        "Brisk 2.0 3.3x. Of their best, Brisk 2.0 is fastest (17.5 s at 98.95 %), Caffe 1.0 is "
+        "most accurate (58.3 s at 99.05 %)."
+    )
+    assert cross_headline(make_one()) == (
+        "Caffe 1.0 trains 3.3x faster than with its own default."
+    )
+    assert "nothing may be claimed" in cross_headline(make_unverified())
+
+
+def test_frameworks_of_one_title_are_told_apart():
+    assert [each.title for each in ledger(make_twins())] == [
+        "Caffe 1.0 (caffe)", "Caffe 1.0 (twin)",
+    ]  # fmt: skip
+
+
+# the terminal
+
+
+@pytest.mark.parametrize("width", [30, 80, 100, 110, 140])
+def test_the_summary_fits_every_terminal(any_cross, width):
+    printed = summary(dataclasses.replace(any_cross, command="tune"), width)
+    assert max(map(len, printed.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [60, 100, 110])
+def test_the_summary_leaves_no_framework_out(width):
+    words = " ".join(summary(make_cross(), width).split())
+    assert "Frameworks compared · mnist · model lenet · cores 2 of 2" in words
+    for said in ("Brisk 2.0", "default 57.1", "3.20–3.32", "p <0.001", "-69.0", "no interval"):
+        assert said in words
+    ledger_words, _, missing = words.partition("not in the ledger:")
+    assert "Absent" not in ledger_words
+    for said in ("Absent", "/no/such was not found", "Other", "has no default for mnist"):
+        assert said in missing
+    assert "without a p-value" in words
+
+
+def test_an_interrupted_comparison_says_how_to_go_on():
+    printed = summary(make_unverified(), 100)
+    assert "Interrupted" in printed
+    assert printed.index("WARNING") < printed.index("Not verified")
+
+
+# the pictures
+
+
+def test_the_front_over_all_is_of_all():
+    view = view_cross(make_cross())
+    assert view is not None
+    assert list(view.frame.groups) == ["Caffe 1.0", "Brisk 2.0"]
+    owners = [
+        title
+        for point in view.frame.line
+        for title, points in view.frame.groups.items()
+        if point in points
+    ]
+    assert owners == ["Brisk 2.0"] * 7 + ["Caffe 1.0"] * 2
+    heights = [each.y for each in view.frame.line]
+    assert heights == sorted(heights)
+    assert view_cross(make_hopeless()) is None
+
+
+def test_the_gains_are_those_of_the_ledger():
+    gains = {each.title: each for each in view_gains(make_cross())}
+    assert list(gains) == ["speed-up, ×", "accuracy gain, points", "CPU, %", "peak memory, %"]
+    name, figure = gains["CPU, %"].rows[0]
+    assert (name, round(figure.low, 6), round(figure.high, 6)) == ("Caffe 1.0", -70.0, -68.0)
+    assert gains["peak memory, %"].rows[0][1].low == pytest.approx(-10.0)
+    assert gains["speed-up, ×"].neutral == 1
+    assert view_gains(make_unverified()) == []
+
+
+def test_a_figure_that_no_framework_has_is_not_drawn():
+    study = make_study()  # nothing in it was compared but time and accuracy
+    result = make_cross(outcomes=(Outcome("caffe", "Caffe 1.0", study),))
+    assert [each.title for each in view_gains(result)] == ["speed-up, ×", "accuracy gain, points"]
+
+
+def test_labels_cover_neither_marks_nor_each_other():
+    spots = [(0.4 + 0.03 * index, 0.7 - 0.02 * index) for index in range(5)]
+    texts = [f"Framework {index} 3.3x" for index in range(5)]
+    places = place_labels([[each] for each in spots], texts, spots)
+    assert len(set(places)) > 2
+    assert place_labels([[(0.01, 0.99)]], ["at the edge"], []) == [(0, "bottom right")]
+
+
+# the files
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.slow if each in ("one", "twins") else ())
+        for each in CROSSES
+    ],
+)
+def test_any_comparison_can_be_reported(tmp_path, name):
+    result = CROSSES[name]()
+    page, picture, data = write_cross_report(result, tmp_path / "new")
+    assert [each.name for each in (page, picture, data)] == [
+        "report.html", "front.png", "front.json",
+    ]  # fmt: skip
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(data.read_text())["cross_id"] == "77aa01bc"
+    html = page.read_text()
+    assert HOSTILE not in html
+    drawn = Page(html)
+    for tag, attributes in drawn.tags:
+        assert "src" not in attributes
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        assert attributes.get("href", "#").startswith("#")
+    plots = len(drawn_plots(drawn))
+    assert drawn.count("script") == (1 + plots if plots else 0)
+    assert drawn.count("h1") == 1
+    assert drawn.count("caption") == drawn.count("table")
+    assert drawn.count("figcaption") == drawn.count("figure") == plots
+
+
+def test_the_page_tells_everything(tmp_path):
+    page = Page(write_cross_report(make_cross(), tmp_path)[0].read_text())
+    assert drawn_plots(page) == ["plot-fronts", "plot-gains"]
+    for words in (
+        "2 of 2 compared frameworks train faster",
+        "17.5 default 57.1",
+        "-70.0 to -68.0",
+        "Not in the ledger Absent absent: /no/such was not found",
+        "other has no default for mnist with model=lenet",
+        "3.3x faster, accuracy difference not significant",
+        "3,600 s for all frameworks together",
+        "id-brisk",
+        "AMD EPYC 7B13",
+        "python -m tuner experiment=cross_framework dataset=mnist",
+    ):
+        assert words in page.text
+    assert all(attributes.get("scope") for tag, attributes in page.tags if tag == "th")
+
+
+def test_the_json_is_plain_and_strict(any_cross):
+    document = cross_json(any_cross)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert set(document) == set(cross_json(make_cross()))
+
+
+def test_the_json_holds_the_ledger_the_front_and_the_studies():
+    result = make_cross()
+    document = cross_json(result)
+    brisk = document["ledger"][1]
+    assert brisk["framework"] == "brisk"
+    assert brisk["best"]["comparison"]["cpu_ratio"]["value"] == 0.31
+    assert brisk["best"]["comparison"]["memory_ratio"]["low"] is None
+    assert brisk["default"]["comparison"] is None
+    assert [each["framework"] for each in document["left_out"]] == ["absent", "other"]
+    assert document["studies"]["caffe"] == json.loads(json.dumps(front_json(result.studies[0])))
+    times = [each["metrics"]["train_time_s"] for each in document["front"]]
+    assert all(later < earlier for earlier, later in itertools.pairwise(times))
+    assert {each["framework"] for each in document["front"]} == {"caffe", "brisk"}
+
+
+def test_six_frameworks_are_told_apart_in_the_picture():
+    studies = [rival(f"f{place}", f"Framework {place}", 1 + place, 0.001) for place in range(6)]
+    view = view_cross(
+        make_cross(outcomes=tuple(Outcome(each.framework, each.title, each) for each in studies))
+    )
+    assert view is not None
+    assert len({(each.label_y, each.side) for each in view.entrants}) > 1
+    assert view.entrants[0].label == "Framework 0 3.3x"

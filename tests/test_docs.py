@@ -1,0 +1,69 @@
+"""What the documents show is true: the framework built in a page is extracted from it and run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tuner.config import BudgetConfig, MeasureConfig, TuneConfig, VerifyConfig
+from tuner.registry import list_frameworks, load_dataset_config, load_framework
+from tuner.study import tune
+from tuner.trial import TrialStatus
+
+DOCS = Path(__file__).parent.parent / "docs"
+FILE_BLOCK = re.compile(r"^`([\w./-]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A fenced block below a line that is nothing but the file's path."""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The files of the page on adding a framework, in a folder of their own."""
+    page = (DOCS / "adding-a-framework.md").read_text(encoding="utf-8")
+    for name, contents in FILE_BLOCK.findall(page):
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(contents, encoding="utf-8")
+    return tmp_path / "mine"
+
+
+def test_the_page_on_adding_a_framework_is_complete_and_small(tree: Path) -> None:
+    files = sorted(str(path.relative_to(tree)) for path in tree.rglob("*.*"))
+    assert files == [
+        "conf/framework/numpy.yaml",
+        "frameworks/numpy/worker.py",
+        "search_spaces/numpy.yaml",
+    ]
+    assert "numpy" in list_frameworks(str(tree))
+    worker = (tree / "frameworks/numpy/worker.py").read_text(encoding="utf-8")
+    assert ast.parse(worker)
+    assert len([line for line in worker.splitlines() if line.strip()]) < 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_framework_of_the_page_runs_a_study(tree: Path, home: Path, tmp_path: Path) -> None:
+    result = tune(
+        TuneConfig(
+            framework=load_framework("numpy", str(tree)),
+            framework_path=str(tree),
+            dataset=load_dataset_config("digits"),
+            budget=BudgetConfig(time_s=40, trials=4, default_share=0.02),
+            verify=VerifyConfig(finalists=1, repeats=2),
+            measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
+            output=str(tmp_path),
+            progress="none",
+        )
+    )
+    default = result.trials[0]
+    assert default.status is TrialStatus.COMPLETE, (default.reason, default.log_tail)
+    assert default.val_accuracy > 0.8
+    assert default.measurement is not None
+    assert default.measurement.blas_loaded == "openblas"
+    assert len(result.trials) == 4
+    statuses = {each.status for each in result.trials}
+    assert statuses <= {TrialStatus.COMPLETE, TrialStatus.STOPPED, TrialStatus.DIVERGED}
+    assert result.complete
+    assert result.verified

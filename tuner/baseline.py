@@ -1,0 +1,55 @@
+"""Full runs of frameworks' defaults, kept for the machine: an hour-long default is paid once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+from tuner.runner import TrialSetup
+from tuner.study_folder import RESULT
+from tuner.trial import Trial, TrialResult
+
+
+class BaselineCache:
+    """Finished full runs by what decides their figures.
+
+    Args:
+        folder: Where they are kept, below ``TUNER_HOME``.
+        setup: What is trained, on what data and cores.
+        trial: Its params and seed.
+        fingerprint: Of the machine and the runtime's packages.
+    """
+
+    def __init__(self, folder: Path, setup: TrialSetup, trial: Trial, fingerprint: str) -> None:
+        identity = {
+            "framework": dataclasses.asdict(setup.framework),
+            "worker": setup.worker.read_text(encoding="utf-8"),
+            "data": [setup.dataset.digest, setup.model],
+            "machine": [fingerprint, setup.cores, setup.memory_limit_bytes],
+            "trial": [dict(trial.params), trial.seed],
+        }
+        text = json.dumps(identity, sort_keys=True, default=str)
+        self.folder = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def fetch(self, target: Path) -> TrialResult | None:
+        """Copy the kept run's folder to ``target`` and return its result; ``None`` without one."""
+        try:
+            result = TrialResult.from_json((self.folder / RESULT).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        shutil.copytree(self.folder, target, dirs_exist_ok=True)
+        return result
+
+    def keep(self, source: Path, result: TrialResult) -> None:
+        """Keep a full run. One that failed, or was stopped, is not worth keeping."""
+        if not result.usable or result.trial.projected:
+            return
+        partial = self.folder.with_name(f".{self.folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(source, partial)
+        (partial / RESULT).write_text(result.to_json(), encoding="utf-8")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        partial.rename(self.folder)

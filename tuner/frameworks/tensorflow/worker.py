@@ -1,0 +1,120 @@
+"""TensorFlow 2: the networks of its MNIST and CIFAR-10 tutorials, and Caffe's LeNet."""
+
+import itertools
+import os
+from pathlib import Path
+
+import worker_api
+
+with worker_api.importing("tensorflow"):
+    import networks
+    import numpy as np
+    import tensorflow as tf
+    from tensorflow.python.util import _pywrap_util_port as build
+
+import worker_data
+import worker_lenet
+
+TASKS = "/proc/self/task"  # a folder a thread
+_in_effect = {}
+
+
+def channels_last(images, _=None):
+    """Images as TensorFlow takes them."""
+    return np.moveaxis(images, 1, 3)
+
+
+def crops(images, random=None):
+    """Parts of images, whitened; if ``random``, any part, flipped, lightened, of any contrast."""
+    count, room, side = len(images), images.shape[2] - networks.CROP, networks.CROP
+    above, left = random.randint(0, room + 1, (2, count)) if random else [[room // 2] * count] * 2
+    parts = np.lib.stride_tricks.sliding_window_view(images, (side, side), (2, 3))
+    parts = parts[np.arange(count), :, above, left]
+    if random:
+        flip, light, contrast = random.uniform(size=(3, count, 1, 1, 1)).astype(np.float32)
+        parts = np.where(flip < 0.5, parts[..., ::-1], parts) + (126 * light - 63)
+        means = parts.mean((2, 3), keepdims=True)
+        parts = means + (parts - means) * (0.2 + 1.6 * contrast)
+    parts = parts - parts.mean((1, 2, 3), keepdims=True)
+    deviations = parts.std((1, 2, 3), keepdims=True)
+    return channels_last(parts / np.maximum(deviations, parts[0].size ** -0.5))
+
+
+# network, how it sees images, scale of a pixel's byte, reshuffled every epoch
+MODELS = {
+    "default": (networks.digits, channels_last, 1 / 255, True),
+    "default in colour": (networks.colours, crops, 1.0, True),
+    "lenet": (networks.lenet, channels_last, worker_lenet.SCALE, False),
+}
+
+
+def prepare(trial):
+    """Build and compile the net; returns step and evaluate for the training loop."""
+    colour = trial.model == "default" and trial.channels == 3
+    network, view, scale, shuffle = MODELS["default in colour" if colour else trial.model]
+    layers, tested, scores, update, rate = network(trial)
+    values = sum(layers, ())
+    data = worker_data.load(trial, "train", scale)
+    random, stream = np.random.RandomState(trial.seed), worker_data.batches(trial, *data, shuffle)
+    iterations = itertools.count()
+
+    @tf.function(jit_compile=trial.xla)
+    def learn(images, labels, rate, iteration):
+        with tf.GradientTape() as tape:
+            answers = scores(layers, images, (trial.seed, iteration))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, answers)
+            loss = tf.reduce_mean(losses)
+        update(tape.gradient(loss, values), rate, iteration)
+        return loss
+
+    @tf.function(jit_compile=trial.xla)
+    def predict(images):
+        return scores(tested, images)
+
+    def arguments(images, labels, iteration):
+        numbers = tf.constant(rate(iteration), tf.float32), tf.constant(iteration)
+        return (tf.constant(images), tf.constant(labels), *numbers)
+
+    # the first run compiles: afterwards all is put back to where it was
+    images, labels = next(worker_data.batches(trial, *data))
+    first = arguments(view(images), labels, 0)
+    run = learn.get_concrete_function(*first)
+    places = [each for each in run.captured_inputs if each.dtype == tf.resource]
+    before = [tf.raw_ops.ReadVariableOp(resource=each, dtype=tf.float32) for each in places]
+    run(*first)
+    for place, value in zip(places, before, strict=True):
+        tf.raw_ops.AssignVariableOp(resource=place, value=value)
+    predict(tf.constant(view(data[0][:1].repeat(worker_data.EVAL_BATCH, 0))))
+    _in_effect["run"] = run
+
+    def step(count):
+        for _ in range(count):
+            images, labels = next(stream)
+            loss = run(*arguments(view(images, random), labels, next(iterations)))
+        return loss.numpy()
+
+    def evaluate(split):
+        images, labels = worker_data.load(trial, split, scale)
+        return worker_data.accuracy(lambda part: predict(tf.constant(view(part))), images, labels)
+
+    return step, evaluate
+
+
+def report():
+    """What is in effect, asked of TensorFlow's build, of its compiled function and its threads.
+
+    The threads that run operations have a name; those within an operation keep the process's.
+    """
+    own, *names = [Path(TASKS, each, "comm").read_text() for each in (str(os.getpid()), *POOLS)]
+    return {
+        "blas": "onednn" if build.IsMklEnabled() else "eigen",
+        "threads": names.count(own),
+        "inter_op_threads": names.count("tf_Compute\n"),
+        "xla": _in_effect["run"].function_def.attr["_XlaMustCompile"].b,
+    }
+
+
+before = os.listdir(TASKS)
+tf.config.list_logical_devices()  # starts the pools
+POOLS = set(os.listdir(TASKS)) - set(before)
+worker_api.serve(prepare, report=report, tensorflow=tf.__version__, numpy=np.__version__)

@@ -1,0 +1,93 @@
+"""Writes the report across frameworks: a page, a picture and the data for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tuner.report.cross.ledger import finest, reasons, titles
+from tuner.report.files import json_bytes, write_files
+from tuner.report.front import SCHEMA, front_json, plain_values
+from tuner.results import CrossResult, StudyResult, front_of
+
+
+def write_cross_report(result: CrossResult, folder: Path) -> list[Path]:
+    """Write ``report.html``, ``front.png`` and ``front.json`` into ``folder``, which is made.
+
+    Returns:
+        The three paths, in that order.
+
+    Raises:
+        StorageError: If the folder cannot be written to.
+    """
+    # drawing costs a second of imports that a failing study need not pay
+    from tuner.report.cross.page import render_cross_page
+    from tuner.report.cross.picture import draw_cross
+
+    contents = {
+        "report.html": render_cross_page(result).encode(),
+        "front.png": draw_cross(result),
+        "front.json": json_bytes(cross_json(result)),
+    }
+    return write_files(contents, folder)
+
+
+def cross_json(result: CrossResult) -> dict[str, Any]:
+    """The comparison as plain JSON values, in the units of ``front_json``.
+
+    Returns:
+        ``cross_id``, ``dataset``, ``model``, ``machine``, ``warnings``, ``budget_s``,
+        ``complete``, ``command``; ``ledger`` (a framework each: ``framework``, ``title``,
+        ``study_id``, ``default`` and ``best`` as in a study's ``verified``); ``front`` (over all
+        frameworks on the validation split, unverified: ``framework``, ``trial_number``,
+        ``params``, ``metrics``); ``left_out`` (``framework``, ``reason``); ``studies`` (each
+        framework's whole ``front_json``).
+    """
+    studies = {each.framework: front_json(each) for each in result.studies}
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        **{name: getattr(result, name) for name in _AS_THEY_ARE},
+        "ledger": [
+            _entry(each, titles(result)[each.framework], studies[each.framework])
+            for each in result.studies
+            if each.verified
+        ],
+        "front": _front(result),
+        "left_out": [
+            {"framework": each.framework, "reason": reason}
+            for each, (_, reason) in zip(result.left_out, reasons(result), strict=True)
+        ],
+        "studies": studies,
+    }
+    plain: dict[str, Any] = plain_values(document)
+    return plain
+
+
+_AS_THEY_ARE = (
+    "cross_id", "dataset", "model", "machine", "warnings", "budget_s", "complete", "command",
+)  # fmt: skip
+
+
+def _entry(study: StudyResult, title: str, document: dict[str, Any]) -> dict[str, Any]:
+    by_number = {each["trial_number"]: each for each in document["verified"]}
+    return {
+        "framework": study.framework,
+        "title": title,
+        "study_id": study.study_id,
+        "default": document["verified"][0],
+        "best": by_number[finest(study).trial_number],
+    }
+
+
+def _front(result: CrossResult) -> list[dict[str, Any]]:
+    owners = {id(trial): study for study in result.studies for trial in study.trials}
+    trials = [trial for study in result.studies for trial in study.trials]
+    return [
+        {
+            "framework": owners[id(each)].framework,
+            "trial_number": each.trial.number,
+            "params": each.params,
+            "metrics": each.metrics,
+        }
+        for each in front_of(trials, result.objectives)
+    ]

@@ -1,0 +1,118 @@
+"""The report across frameworks as one HTML file that opens without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.report.cross.ledger import (
+    COLUMNS,
+    cross_header,
+    cross_headline,
+    cross_interruption,
+    cross_notes,
+    ledger,
+    reasons,
+    titles,
+)
+from tuner.report.cross.plots import fronts_figure, gains_figure
+from tuner.report.cross.view import CrossView, view_cross, view_gains
+from tuner.report.front import framework_versions
+from tuner.report.page import Plot, make_plot, page_template
+from tuner.report.view import quantity
+from tuner.report.wording import count, status_counts, verified_rows
+from tuner.results import CrossResult, StudyResult
+
+
+def render_cross_page(result: CrossResult) -> str:
+    """The whole page; params and reasons in it are escaped."""
+    names = titles(result)
+    return page_template("cross.html.j2").render(
+        result=result,
+        heading=cross_header(result),
+        headline=cross_headline(result),
+        tiles=_tiles(result),
+        interruption=cross_interruption(result),
+        columns=COLUMNS,
+        rows=ledger(result),
+        left_out=reasons(result),
+        notes=cross_notes(result),
+        plots=list(_plots(result)),
+        verified=[
+            (names[study.framework], row)
+            for study in result.studies
+            for row in verified_rows(study)
+        ],
+        facts=_facts(result),
+    )
+
+
+def _tiles(result: CrossResult) -> list[tuple[str, str]]:
+    """The figure to see first, of each framework: its speed-up over its own default."""
+    return [
+        (f"{value}×", f"{row.title}: speed-up over its own default ({interval}, {p})")
+        for row in ledger(result)
+        for value, interval, p in [row.cells[1]]
+    ]
+
+
+def _plots(result: CrossResult) -> Iterator[Plot]:
+    view = view_cross(result)
+    if view is not None:
+        caption = _fronts_caption(view)
+        yield make_plot("fronts", "All fronts together", caption, fronts_figure(view))
+    gains = view_gains(result)
+    if gains:
+        caption = (
+            "The best verified configuration of each framework against its own default, with "
+            "intervals; the dashed line is no difference. A mark without bars has no interval."
+        )
+        yield make_plot("gains", "Gains over the defaults", caption, gains_figure(gains))
+
+
+def _fronts_caption(view: CrossView) -> str:
+    """What the picture shows, in words that can stand in its place."""
+    frame = view.frame
+    words = [
+        f"{count(len(frame.points), 'usable trial')} of {count(len(frame.groups), 'framework')}, "
+        "on the validation split. Thin lines are each framework's own front; the thick line is "
+        "the front over all of them."
+    ]
+    if frame.line:
+        ends = [frame.line[0], frame.line[-1]]
+        said = [f"{quantity(frame.y, each.y)} at {quantity(frame.x, each.x)}" for each in ends]
+        words.append(f"It runs from {said[0]} to {said[1]}.")
+    if any(each.default for each in view.entrants):
+        words.append(
+            "A star is a framework's own default and a diamond its best configuration, both "
+            "verified on the test split with their intervals; a dotted line joins the two."
+        )
+    if frame.hidden:
+        words.append(f"{count(frame.hidden, 'trial')} outside the picture.")
+    return " ".join(words)
+
+
+def _facts(result: CrossResult) -> dict[str, dict[str, str]]:
+    """Everything that the figures depend on, by heading."""
+    names = titles(result)
+    about = {
+        "data set": result.dataset,
+        "model": result.model,
+        "objectives": ", ".join(
+            f"{each.name} ({each.direction.value})" for each in result.objectives
+        ),
+        "budget": f"{result.budget_s:,.0f} s for all frameworks together",
+        "complete": "yes" if result.complete else "no, interrupted",
+    }
+    studies = {names[each.framework]: _study_facts(each) for each in result.studies}
+    return {"Comparison": about, "Machine": dict(result.machine), **studies}
+
+
+def _study_facts(study: StudyResult) -> dict[str, str]:
+    return {
+        "study": study.study_id,
+        "share of the budget": f"{study.budget.get('time_s', '?')} s",
+        "elapsed": f"{study.elapsed_s:,.0f} s",
+        "trials": status_counts(study.trials),
+        "disturbed and repeated": str(study.discarded),
+        **framework_versions(study),
+    }

@@ -1,0 +1,90 @@
+"""The ledger on a terminal: a table where it fits, a list of blocks where it does not."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tuner.progress import abbreviate_params, printable
+from tuner.report.cross.ledger import (
+    COLUMNS,
+    LedgerRow,
+    cross_header,
+    cross_headline,
+    cross_interruption,
+    cross_notes,
+    ledger,
+    reasons,
+)
+from tuner.report.terminal import TONES, print_closing, print_opening, stack
+from tuner.results import CrossResult
+
+_NAME_WIDTH = 22
+
+
+def print_cross_summary(result: CrossResult, console: Console) -> None:
+    """Print the ledger, and below it the frameworks that are missing from it with their reasons.
+
+    Args:
+        result: The studies, all or some of them.
+        console: Where to print; its width decides the layout.
+    """
+    rows = ledger(result)
+    warnings = [*result.warnings, cross_interruption(result)]
+    print_opening(console, cross_header(result), warnings, cross_headline(result), bool(rows))
+    table = _table(rows)
+    if _fits(table, console):
+        console.print(table)
+    else:
+        for row in rows:
+            console.print(_block(row))
+    left_out = reasons(result)
+    if left_out:
+        console.print(Text("\nnot in the ledger:", style="bold yellow"))
+        grid = Table.grid(padding=(0, 2))
+        for title, reason in left_out:
+            grid.add_row(Text(title, style="bold"), Text(reason))
+        console.print(grid)
+    print_closing(console, cross_notes(result), result.command)
+
+
+def _fits(table: Table, console: Console) -> bool:
+    """Whether no figure of the table would be cut off."""
+    boundless = console.options.update(max_width=1000)
+    return bool(table.rows) and console.measure(table, options=boundless).maximum <= console.width
+
+
+def _table(rows: list[LedgerRow]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False, leading=1)
+    table.add_column("", width=_NAME_WIDTH, overflow="fold")
+    for name in COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        params = abbreviate_params(row.best.point.params).rsplit(", ", 1)
+        first = stack((row.title, printable(row.best.point.name), *params), "bold")
+        cells = [
+            stack((value, interval.replace(" to ", "…"), p), _style(row, heading))
+            for heading, (value, interval, p) in zip(COLUMNS, row.cells, strict=True)
+        ]
+        table.add_row(first, *cells)
+    return table
+
+
+def _style(row: LedgerRow, heading: str) -> str:
+    """Colour for what is claimed: the speed-up and the accuracy."""
+    claimed = heading.startswith(("speed-up", "accuracy\ngain"))
+    return TONES[row.best.tone] if claimed else ""
+
+
+def _block(row: LedgerRow) -> Text:
+    """One framework as lines, for a terminal too narrow for columns."""
+    name = f"{row.title}, {printable(row.best.point.name)}: {row.best.point.verdict}"
+    text = Text.assemble((name, TONES[row.best.tone]))
+    text.append(f"\n  params: {printable(row.best.params)}", style="not bold")
+    for heading, (value, *others) in zip(COLUMNS, row.cells, strict=True):
+        details = ", ".join(filter(None, others))
+        figure = f"{value} ({details})" if details else value
+        text.append(f"\n  {printable(heading)}: {figure}", style="not bold")
+    return text
