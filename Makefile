@@ -9,7 +9,7 @@ BIN := .venv/bin
 # Frameworks whose contract suite `make test` runs; `make test-all` runs it for every one.
 FRAMEWORKS ?= caffe,torch,chainer
 
-.PHONY: install tune test test-all check clean packages browser
+.PHONY: install tune test test-all check clean packages browser lua
 
 install: .venv/installed
 
@@ -27,6 +27,10 @@ packages:
 browser:
 	-./scripts/need-packages chromium:chromium
 
+# They also run what Lua workers share; without LuaJIT those tests are skipped.
+lua:
+	-./scripts/need-packages luajit:luajit
+
 tune: install packages
 	$(BIN)/python -m tuner $(ARGS)
 
@@ -36,7 +40,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not runtime and not slow"
 
-test: install packages browser
+test: install packages browser lua
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

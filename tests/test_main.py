@@ -112,6 +112,7 @@ def test_version(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_a_study_leaves_nothing_but_mlflow_behind_and_can_be_asked(tuner, tmp_path):
     done = tuner(*TREE, "budget.time_s=30", "budget.trials=4", "measure.max_foreign_pct=100")
     assert done.returncode == 0, done.stderr
@@ -175,6 +176,7 @@ def test_multirun_runs_a_study_each(tuner, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_multirun_runs_a_framework_after_the_other_and_ends_as_the_first_that_failed(
     tuner, tmp_path
 ):
@@ -193,6 +195,7 @@ def test_multirun_runs_a_framework_after_the_other_and_ends_as_the_first_that_fa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_frameworks_are_compared_and_the_best_of_all_is_recommended(tuner, tmp_path):
     tree = make_tree(tmp_path / "tree")
     done = tuner(

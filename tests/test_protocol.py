@@ -100,7 +100,10 @@ def test_every_grid_rises_to_the_last_iteration(iterations):
 
 @pytest.mark.parametrize(
     ("iterations", "share", "trained"),
-    [(1000, 1.0, 1000), (1000, 0.05, 50), (1001, 0.5, 501), (3, 0.01, 1), (1, 1.0, 1)],
+    [
+        *((1000, 1.0, 1000), (1000, 0.05, 50), (1001, 0.5, 501), (3, 0.01, 1), (1, 1.0, 1)),
+        (6330, 30 / 6330, 30),
+    ],
 )
 def test_a_share_trains_some_of_the_iterations(iterations, share, trained):
     assert trained_iterations(Trial(0, {"iterations": iterations}, share=share)) == trained

@@ -19,6 +19,7 @@ from tuner.registry import (
     load_framework,
     project_folder,
     tuner_home,
+    worker_script,
 )
 
 
@@ -47,6 +48,12 @@ def test_a_tree_of_the_users_own_comes_first(monkeypatch):
     assert "synthetic" not in list_frameworks()
     folder = framework_folder("synthetic", str(SYNTHETIC))
     assert folder == SYNTHETIC / "frameworks" / "synthetic"
+
+
+def test_a_framework_may_have_the_worker_of_another():
+    assert worker_script(load_framework("torch_blas")) == worker_script(load_framework("torch"))
+    own = worker_script(load_framework("synthetic", str(SYNTHETIC)), str(SYNTHETIC))
+    assert own == SYNTHETIC / "frameworks" / "synthetic" / "worker.py"
 
 
 def test_a_user_may_replace_a_framework_of_the_project(tmp_path):

@@ -101,6 +101,17 @@ def test_a_trial_past_its_limit_stops_with_a_valid_result(setup, make_trial):
     assert result.params["iterations"] == result.iterations
 
 
+def test_a_framework_may_end_its_training_by_itself(setup, make_trial):
+    result = run_trial(setup, make_trial(fault="patience", iterations=100_000))
+    assert result.status is TrialStatus.STOPPED
+    assert result.ended_itself
+    assert result.params["iterations"] == result.iterations < 100_000
+    stopped = run_trial(
+        setup, make_trial(2, fault="slow", iterations=100_000, train_time_limit_s=0.3)
+    )
+    assert not stopped.ended_itself
+
+
 def test_a_trial_far_behind_its_rivals_stops(setup, make_trial):
     trial = make_trial(fault="slow", iterations=64_000, blas="fast", rivals=((0.001, 2.0),))
     result = run_trial(setup, trial)

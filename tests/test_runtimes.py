@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config import FrameworkConfig, RuntimeConfig
+from tuner.config import BlasConfig, FrameworkConfig, RuntimeConfig
 from tuner.errors import ConfigError, RuntimeUnavailable
 from tuner.registry import load_framework
 from tuner.runtimes import Runtime, ensure_installed, find_runtime, sandbox_fault
-from tuner.runtimes.debian import own_mirror
+from tuner.runtimes.debian import gather_libraries, own_mirror
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.venv import find_python
 from tuner.runtimes.wheels import unpack_libraries
@@ -97,6 +97,20 @@ def test_a_command_of_the_machine_is_checked_once_and_runs_a_worker(tmp_path, sc
     assert (folder / "made").read_text() == sys.executable
 
 
+def test_what_workers_compile_is_kept_between_trials(tmp_path, script, folder):
+    config = framework(cache=True)
+    config.blas = {"own": BlasConfig(environment={"WHERE": "{cache}/compiled"})}
+    runtime = find_runtime(config, tmp_path / "home")
+    where = runtime.environment({})["WHERE"]
+    assert where == f"{runtime.cache}/compiled"
+    script.write_text(
+        f"import os\nprint(os.path.exists({where!r}))\nos.makedirs({where!r}, exist_ok=True)\n"
+    )
+    ensure_installed(runtime)
+    assert [start(runtime, script, folder).stdout for _ in range(2)] == ["False\n", "True\n"]
+    assert not find_runtime(framework(), tmp_path / "other").cache.exists()
+
+
 def test_a_command_that_went_away_is_not_installed(tmp_path, monkeypatch):
     command = tmp_path / "bin" / "example-python"
     command.parent.mkdir()
@@ -169,11 +183,13 @@ def test_removing_takes_outdated_definitions_and_downloads_along(tmp_path):
     runtime.install()
     outdated = runtime.folder.with_name("example-00000000")
     other = runtime.folder.with_name("example-two-00000000")
-    for each in (outdated, other, runtime.downloads):
+    compiled = runtime.cache.with_name(outdated.name)
+    for each in (outdated, other, compiled, runtime.downloads):
         each.mkdir(parents=True)
     runtime.remove()
     assert not runtime.installed()
     assert not outdated.exists()
+    assert not compiled.exists()
     assert not runtime.downloads.exists()
     assert other.exists()
 
@@ -244,12 +260,13 @@ def test_an_only_blas_need_not_be_named(tmp_path):
 def test_a_param_may_be_the_value_of_a_variable(tmp_path):
     config = framework()
     config.blas = load_framework("caffe").blas
-    config.variables = {"backend": "BACKEND", "pool": "BLIS_NUM_THREADS"}
+    config.variables = {"backend": "BACKEND OTHER", "pool": "BLIS_NUM_THREADS"}
     environment = find_runtime(config, tmp_path).environment
     plain = environment({"blas": "blis", "threads": 2})
     assert environment({"blas": "blis", "threads": 2, "pool": "unset", "backend": None}) == plain
     given = {"blas": "blis", "threads": 2, "pool": 1, "backend": "fast"}
-    assert environment(given) == plain | {"BACKEND": "fast", "BLIS_NUM_THREADS": "1"}
+    changed = {"BACKEND": "fast", "OTHER": "fast", "BLIS_NUM_THREADS": "1"}
+    assert environment(given) == plain | changed
 
 
 def test_a_suite_without_bwrap_or_mmdebstrap_names_the_remedy(tmp_path, monkeypatch):
@@ -306,6 +323,29 @@ def test_of_wheels_only_libraries_a_cpu_run_can_need_are_unpacked(tmp_path):
     unpack_libraries([tmp_path / "a.whl"], tmp_path / "wheels")
     found = sorted(path.name for path in (tmp_path / "wheels").iterdir())
     assert found == sorted([*kept, "libown-1234.so.3.1"])
+
+
+def test_of_a_suite_all_libraries_but_glibcs_are_gathered(tmp_path):
+    for name in ("libmpi.so.40.1", "libcap.so.2", "libc.so.6", "libdl.so.2", "libnss_dns.so.2"):
+        library = tmp_path / "root/usr/lib/x86_64-linux-gnu" / name
+        library.parent.mkdir(parents=True, exist_ok=True)
+        library.write_text(name)
+    (library.parent / "libmpi.so.40").symlink_to("libmpi.so.40.1")
+    (library.parent / "libgone.so.1").symlink_to("/etc/alternatives/libgone.so.1")
+    (tmp_path / "root/lib").symlink_to("usr/lib")
+    gather_libraries(tmp_path / "root", tmp_path / "flat")
+    found = {path.name: path.read_text() for path in (tmp_path / "flat").iterdir()}
+    mpi = "libmpi.so.40.1"
+    assert found == {mpi: mpi, "libmpi.so.40": mpi, "libcap.so.2": "libcap.so.2"}
+
+
+def test_libraries_beside_a_virtual_environment_need_mmdebstrap(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    config = framework("venv", interpreter=THIS_VERSION, suite="bullseye", libraries=["liba1"])
+    runtime = find_runtime(config, tmp_path)
+    assert [problem.fact for problem in runtime.missing()] == ["mmdebstrap is not on PATH"]
+    plain = framework("venv", interpreter=THIS_VERSION)
+    assert find_runtime(plain, tmp_path).folder != runtime.folder
 
 
 def test_a_command_that_fails_is_one_line_with_its_log(tmp_path):

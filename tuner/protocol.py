@@ -44,7 +44,8 @@ def checkpoint_grid(iterations: int) -> list[int]:
 
 def trained_iterations(trial: Trial) -> int:
     """Iterations a trial really trains: its share of the iterations, at least one."""
-    return max(1, math.ceil(int(trial.params["iterations"] or 1) * trial.share))
+    exact = int(trial.params["iterations"] or 1) * trial.share
+    return max(1, math.ceil(round(exact, 6)))  # a rounding error is no iteration
 
 
 def write_request(folder: Path, trial: Trial, dataset: Dataset, model: str) -> None:

@@ -194,10 +194,10 @@ class WorkerSession:
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.writable),
             "LANG": "C.UTF-8",
-            "PYTHONPATH": str(WORKER_API),
             "PYTHONDONTWRITEBYTECODE": "1",
             MARKER: self._marker,
             **self.environment,
+            "PYTHONPATH": f"{WORKER_API}:{self.environment.get('PYTHONPATH', '')}".rstrip(":"),
         }
 
     def _end(self, *, at_once: bool) -> str:

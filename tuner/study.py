@@ -297,6 +297,8 @@ class _Study:
             )
         if result.status is not TrialStatus.STOPPED or result.measurement is None:
             return result
+        if result.ended_itself:  # as long as the default ever trains
+            return result
         return result.projected("the budget allows no more")
 
     # -- verification ---------------------------------------------------------------------------

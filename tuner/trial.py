@@ -15,6 +15,8 @@ from typing import Any
 ParamValue = str | int | float | bool | None
 Params = Mapping[str, ParamValue]
 
+ENDED_ITSELF = "the worker ended by itself"
+"""The reason of a training that ended before its iterations by a rule of the framework's own."""
 UNSET = "unset"
 """The value of ``threads`` (or of a kernel) that sets no variable at all: the library decides."""
 
@@ -183,6 +185,11 @@ class TrialResult:
     def usable(self) -> bool:
         """Whether the figures may enter a comparison."""
         return self.status.usable and self.measurement is not None
+
+    @property
+    def ended_itself(self) -> bool:
+        """Whether the framework's own early stopping ended it: then this is the whole training."""
+        return self.status is TrialStatus.STOPPED and self.reason.endswith(ENDED_ITSELF)
 
     @property
     def params(self) -> dict[str, ParamValue]:

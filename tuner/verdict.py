@@ -12,7 +12,7 @@ from tuner.attestation import Seen, attest, loaded_blas
 from tuner.config import FrameworkConfig, MeasureConfig
 from tuner.measure import Usage
 from tuner.protocol import EventLog, trained_iterations
-from tuner.trial import Measurement, Trial, TrialResult, TrialStatus
+from tuner.trial import ENDED_ITSELF, Measurement, Trial, TrialResult, TrialStatus
 
 Failure = tuple[TrialStatus, str]
 """A status that is not ``COMPLETE``, and why."""
@@ -109,7 +109,7 @@ def _status(seen: Observation, measurement: Measurement | None) -> Failure:
     if doubt:
         return TrialStatus.INVALID, doubt
     if log.iteration < trained_iterations(seen.trial):
-        why = seen.stopping or "the worker ended by itself"
+        why = seen.stopping or ENDED_ITSELF
         return TrialStatus.STOPPED, f"stopped after {log.iteration} iterations: {why}"
     return TrialStatus.COMPLETE, ""
 

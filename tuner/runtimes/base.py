@@ -195,10 +195,11 @@ class Runtime(abc.ABC):
             return
         with self._locked(no_progress):
             self._clear_leftovers()
-            for folder in self.folder.parent.iterdir():
-                if re.fullmatch(rf"{re.escape(self.framework.name)}-[0-9a-f]{{8}}", folder.name):
-                    delete_tree(folder)
-                    delete_tree(self.cache.with_name(folder.name))
+            own = re.compile(rf"{re.escape(self.framework.name)}-[0-9a-f]{{8}}")
+            for place in (self.folder.parent, self.cache.parent):
+                for folder in place.glob("*"):
+                    if own.fullmatch(folder.name):
+                        delete_tree(folder)
             delete_tree(self.downloads)
             self.log.unlink(missing_ok=True)
 

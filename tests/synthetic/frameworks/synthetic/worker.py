@@ -79,6 +79,11 @@ def burn(trial):
         pass
 
 
+def lose_patience(trial):
+    open(os.path.join(trial.folder, "stop"), "w").close()
+    time.sleep(0.12)  # the stop is looked at this often
+
+
 def allocate(trial):
     trial.hog = bytearray(b"x" * (200 * 2**20))
 
@@ -94,6 +99,7 @@ FAULTS = {
     "garbage": write_garbage,
     "burn": burn,
     "allocate": allocate,
+    "patience": lose_patience,
 }
 
 REPORTED = {}
