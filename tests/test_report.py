@@ -260,6 +260,7 @@ def versus(speedup: float, gain: float, *, p: float = 0.001, kept: bool = True) 
         ([versus(9.0, -0.02, kept=False), versus(2.0, 0.004)], 2, "Trial 1: 9.0x faster"),
         ([versus(0.5, 0.01)], 1, "is more accurate, though 2.0x slower, than"),
         ([versus(3.0, -0.02, kept=False)], 1, "-2.00 points"),
+        ([versus(3.0, -0.02, kept=False)], 1, "No faster configuration keeps the accuracy. T"),
         ([versus(3.0, -0.001)], 1, "within the margin that counts as no loss"),
         ([versus(3.0, 0.001, p=0.5)], None, "No verified configuration beats the default"),
     ],

@@ -168,6 +168,8 @@ def headline(result: StudyResult) -> str:
         return f"No verified configuration beats the default of {result.title} significantly."
     fastest = max(result.verified, key=_speedup)
     sentence = f"{_claim(best, default, result.title)}."
+    if loses_accuracy(best):
+        sentence = f"No faster configuration keeps the accuracy. {sentence}"
     if is_faster(fastest) and fastest is not best:
         sentence += f" {fastest.name.capitalize()}: {fastest.verdict}."
     return sentence
