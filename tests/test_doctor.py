@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.config import FrameworkConfig, RuntimeConfig
-from tuner.doctor import MACHINE, Finding, diagnose, format_findings
+from tuner.doctor import MACHINE, Finding, diagnose, format_findings, is_well
 from tuner.registry import load_framework
 from tuner.runtimes import find_runtime
 
@@ -46,7 +46,7 @@ def test_missing_programs_are_named_with_their_packages(tmp_path, monkeypatch):
 
 def test_an_installed_runtime_is_found(tmp_path):
     config = framework("system", interpreter="{python}")
-    assert "can be installed" in of(diagnose([config], tmp_path), "example")[0].fact
+    assert "system: ok" in of(diagnose([config], tmp_path), "example")[0].fact
     find_runtime(config, tmp_path).install()
     (finding,) = of(diagnose([config], tmp_path), "example")
     assert finding.ok
@@ -74,5 +74,15 @@ def test_lines_are_aligned_and_carry_the_remedy():
     text = format_findings(
         [Finding("machine", True, "2 cores"), Finding("caffe", False, "no bwrap", "get it")]
     )
-    assert text == "ok     machine  2 cores\nlacks  caffe    no bwrap: get it"
+    assert text == "ok      machine  2 cores\nlacks   caffe    no bwrap: get it"
     assert format_findings([]) == ""
+
+
+def test_what_only_the_user_can_have_is_absent_and_the_machine_still_well(tmp_path):
+    check = "import no_such_module"
+    config = framework("system", interpreter="{python}", check=check)
+    findings = of(diagnose([config], tmp_path), "example")
+    assert "no_such_module" in findings[0].fact
+    assert format_findings(findings).startswith("absent  example")
+    assert is_well(findings)
+    assert not is_well([Finding("caffe", False, "no bwrap", "get it")])

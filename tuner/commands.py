@@ -296,12 +296,12 @@ def doctor_command(words: Sequence[str]) -> int:
 
     python -m tuner doctor [framework_path=folder]
     """
-    from tuner.doctor import diagnose, format_findings
+    from tuner.doctor import diagnose, format_findings, is_well
 
     path = _read(words, {"framework_path": str}).get("framework_path")
     findings = diagnose([load_framework(name, path) for name in list_frameworks(path)])
     print(format_findings(findings))
-    return 0 if all(each.ok for each in findings) else RuntimeUnavailable.exit_code
+    return 0 if is_well(findings) else RuntimeUnavailable.exit_code
 
 
 def ui_command(words: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import shutil
@@ -31,12 +32,14 @@ class Finding:
         ok: Whether all is well.
         fact: What was found, on one line.
         remedy: What helps where it is not ok; else empty.
+        optional: Whether only the user can have it, so that most machines are well without it.
     """
 
     subject: str
     ok: bool
     fact: str
     remedy: str = ""
+    optional: bool = False
 
 
 def diagnose(frameworks: Sequence[FrameworkConfig], home: Path | None = None) -> list[Finding]:
@@ -49,22 +52,37 @@ def diagnose(frameworks: Sequence[FrameworkConfig], home: Path | None = None) ->
     place = home or tuner_home()
     findings = [*_machine(place)]
     for framework in frameworks:
+        optional = False
         try:
-            findings += _framework(find_runtime(framework, place))
+            runtime = find_runtime(framework, place)
+            optional = not runtime.fetches
+            found = _framework(runtime)
         except TunerError as error:
             fact, _, remedy = str(error).rpartition("; ")
-            findings.append(Finding(framework.name, False, fact or remedy, fact and remedy))
+            found = [Finding(framework.name, False, fact or remedy, fact and remedy)]
+        findings += [dataclasses.replace(each, optional=optional) for each in found]
     return findings
 
 
+def is_well(findings: Sequence[Finding]) -> bool:
+    """Whether nothing is lacking but what only the user can have."""
+    return all(each.ok or each.optional for each in findings)
+
+
 def format_findings(findings: Sequence[Finding]) -> str:
-    """A line each, aligned: ``ok`` or ``lacks``, whose it is, the fact, and the remedy."""
+    """A line each, aligned: ``ok``, ``lacks`` or ``absent``, whose it is, fact and remedy."""
     width = max((len(each.subject) for each in findings), default=0)
     return "\n".join(
-        f"{'ok' if each.ok else 'lacks':5}  {each.subject:{width}}  {each.fact}"
+        f"{_verdict(each):6}  {each.subject:{width}}  {each.fact}"
         + (f": {each.remedy}" if each.remedy else "")
         for each in findings
     )
+
+
+def _verdict(finding: Finding) -> str:
+    if finding.ok:
+        return "ok"
+    return "absent" if finding.optional else "lacks"
 
 
 def _finding(ok: bool, fact: str, remedy: str) -> Finding:
@@ -132,5 +150,7 @@ def _framework(runtime: Runtime) -> list[Finding]:
     if config.install == "never" and runtime.fetches:
         remedy = f"python -m tuner runtimes install {name}"
         return [Finding(name, False, f"{kind}: not installed, and install=never", remedy)]
+    if not runtime.fetches:
+        return [Finding(name, True, f"{kind}: {runtime.verify()}")]
     size = f" ({config.size_mb} MB)" if config.size_mb else ""
     return [Finding(name, True, f"{kind}: can be installed{size}, on first use")]
