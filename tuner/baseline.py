@@ -26,7 +26,11 @@ class BaselineCache:
     def __init__(self, folder: Path, setup: TrialSetup, trial: Trial, fingerprint: str) -> None:
         identity = {
             "framework": dataclasses.asdict(setup.framework),
-            "worker": setup.worker.read_text(encoding="utf-8"),
+            "files": {
+                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in sorted(setup.worker.parent.iterdir())
+                if path.is_file()
+            },
             "data": [setup.dataset.digest, setup.model],
             "machine": [fingerprint, setup.cores, setup.memory_limit_bytes],
             "trial": [dict(trial.params), trial.seed],

@@ -18,6 +18,7 @@ from __future__ import division
 import contextlib
 import ctypes
 import errno
+import gc
 import json
 import math
 import mmap
@@ -102,13 +103,22 @@ def read_idx(path):
     return shape, code, buffer, 4 + 4 * rank
 
 
+def _loaded_blas():
+    try:
+        return ctypes.CDLL("libblas.so.3", mode=RTLD_NOLOAD)
+    except OSError:
+        return ctypes.CDLL(None)  # whatever this process has loaded for all to see
+
+
+def serial_openblas():
+    """Whether BLAS is an OpenBLAS for one thread, which several at once make compute wrongly."""
+    library = _loaded_blas()
+    return hasattr(library, "openblas_get_parallel") and library.openblas_get_parallel() == 0
+
+
 def blas_report():
     """What the BLAS in this process says of itself: thread count and CPU kernel, where it can."""
-    report = {}
-    try:
-        library = ctypes.CDLL("libblas.so.3", mode=RTLD_NOLOAD)
-    except OSError:
-        library = ctypes.CDLL(None)  # whatever this process has loaded for all to see
+    report, library = {}, _loaded_blas()
     for symbol in (
         "openblas_get_num_threads",
         "MKL_Get_Max_Threads",
@@ -140,6 +150,8 @@ def serve(prepare, chunk=10, report=blas_report, **versions):
         if code:
             sys.exit(code)
         began = clock()
+    if hasattr(gc, "freeze"):
+        gc.freeze()  # else the interpreter looks through all of a framework's objects at its end
     sys.exit(0)
 
 

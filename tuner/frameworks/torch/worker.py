@@ -64,6 +64,8 @@ def prepare(trial):
     """Build the net; returns step and evaluate for the training loop."""
     if isinstance(trial.threads, int):
         torch.set_num_threads(trial.threads)
+    if torch.get_num_threads() > 1 and worker_api.serial_openblas():
+        raise worker_api.Impossible("a serial OpenBLAS under several threads trains wrongly")
     # where BLAS is a library of its own, oneDNN's convolutions are a knob beside it
     torch.backends.mkldnn.set_flags(getattr(trial, "onednn", trial.blas == "onednn"))
     torch.manual_seed(trial.seed)
