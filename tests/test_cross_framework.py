@@ -15,7 +15,7 @@ from tuner.errors import ConfigError, NoTrialSucceeded
 from tuner.registry import list_frameworks
 from tuner.tracking import CROSS, connect, load_results
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

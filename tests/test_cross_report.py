@@ -23,7 +23,7 @@ from tuner.report.cross.view import view_cross, view_gains
 from tuner.results import Comparison, CostRatio, CrossResult, Interval, Outcome
 from tuner.trial import TrialStatus
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 
 def make_one() -> CrossResult:

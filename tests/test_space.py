@@ -57,8 +57,7 @@ def load(path, *, cores=2, flags=ALL_FLAGS, model="default", **overrides) -> Sea
     )
 
 
-@pytest.mark.parametrize("flags", [(), ALL_FLAGS])
-@pytest.mark.parametrize("cores", [1, 2, 6])
+@pytest.mark.parametrize(("cores", "flags"), [(1, ()), (2, ALL_FLAGS), (6, ALL_FLAGS)])
 @pytest.mark.parametrize("name", sorted(SPACES))
 def test_what_is_suggested_is_a_member(name, cores, flags):
     space = load(SPACES[name], cores=cores, flags=flags)
