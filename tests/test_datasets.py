@@ -578,7 +578,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 def make_archive(members: dict[str, bytes], kind: str = "gz") -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=f"w:{kind}") as tar:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=buffer, mode=f"w:{kind}") as tar:
         for name, contents in reversed(members.items()):
             info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
             info.size = len(contents)
