@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import tempfile
 import time
 import warnings
@@ -92,12 +93,40 @@ def connect(uri: str) -> MlflowClient:
 
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         try:
+            _make_database(uri)
             client = MlflowClient(tracking_uri=uri)
             client.search_experiments(max_results=1)
         except (MlflowException, SQLAlchemyError, OSError) as error:
             first_line = str(error).strip().splitlines()[0]
             raise StorageError(f"MLflow store {uri} cannot be used: {first_line}") from error
     return client
+
+
+def _make_database(uri: str) -> None:
+    """Put a new local database in place whole, once, however many processes ask.
+
+    MLflow's own way is a second of migrations in the open, and one that was killed among them
+    leaves a file that MLflow refuses for good.
+    """
+    from mlflow import MlflowClient
+
+    path = Path(uri.removeprefix(_SQLITE))
+    if not uri.startswith(_SQLITE) or path.exists():
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch) / path.name
+        MlflowClient(tracking_uri=f"{_SQLITE}{whole}").search_experiments(max_results=1)
+        copy = path.with_name(f".{path.name}-{os.getpid()}")
+        try:
+            shutil.copyfile(whole, copy)
+            try:
+                os.link(copy, path)  # a rename would wipe out another process's first study
+            except FileExistsError:
+                pass
+            except OSError:  # no hard links on this file system
+                copy.rename(path)
+        finally:
+            copy.unlink(missing_ok=True)
 
 
 class Tracker:
