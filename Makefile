@@ -38,7 +38,7 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not runtime and not slow"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 -m "not runtime and not slow"
 
 test: install packages browser lua
 	$(BIN)/ruff check .

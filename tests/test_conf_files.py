@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -139,6 +140,7 @@ def test_a_framework_file_fits_its_folder(name):
         re.compile(blas.loaded)
 
 
+@cache
 def space_of(
     name: str, cores: int, flags: frozenset[str] = KNOWN_FLAGS, dataset: str = "", model: str = ""
 ) -> SearchSpace:

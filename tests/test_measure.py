@@ -181,6 +181,7 @@ def test_a_fingerprint_depends_on_what_is_said_and_not_on_its_order():
 # -- what a process tree uses -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_cpu_time_is_that_which_the_kernel_counted(start):
     watched = monitored(start, cpu_s=0.8, memory_mb=1)
     usage = watched.usage
@@ -193,6 +194,7 @@ def test_cpu_time_is_that_which_the_kernel_counted(start):
     assert usage.user_pct + usage.system_pct == pytest.approx(share)
 
 
+@pytest.mark.slow
 def test_peak_memory_is_that_of_the_child_however_large_the_host_is(start):
     ballast = b"x" * (300 * MIB)
     watched = monitored(start, cpu_s=0.3, memory_mb=100)
@@ -306,11 +308,13 @@ def foreign_pct(start: Start, core: int, window_s: float = 0.7) -> float:
     return monitor.finish().foreign_pct
 
 
+@pytest.mark.slow
 def test_others_on_the_same_core_are_seen(start):
     burn(start, CORES[-1])
     assert foreign_pct(start, CORES[-1]) > 70
 
 
+@pytest.mark.slow
 def test_only_the_trials_own_cores_count(start):
     core = CORES[-1]
     burn(start, CORES[0])
@@ -321,6 +325,7 @@ def test_only_the_trials_own_cores_count(start):
     assert seen == pytest.approx(busy_pct, abs=15)
 
 
+@pytest.mark.slow
 def test_the_trials_own_work_is_not_foreign(start):
     watched = monitored(start, cpu_s=0.7, memory_mb=0)
     assert watched.usage.foreign_pct == pytest.approx(max(0, watched.others_pct), abs=10)

@@ -315,6 +315,7 @@ def test_a_report_is_three_whole_files(tmp_path):
     assert again == paths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RENDERED)
 def test_any_study_can_be_reported(written, name):
     for path in written(name):
@@ -333,6 +334,7 @@ def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
         write_report(make_hopeless(), tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
     write_report(make_hopeless(), tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

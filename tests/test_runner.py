@@ -101,6 +101,7 @@ def test_a_trial_past_its_limit_stops_with_a_valid_result(setup, make_trial):
     assert result.params["iterations"] == result.iterations
 
 
+@pytest.mark.slow
 def test_a_framework_may_end_its_training_by_itself(setup, make_trial):
     result = run_trial(setup, make_trial(fault="patience", iterations=100_000))
     assert result.status is TrialStatus.STOPPED
@@ -151,6 +152,7 @@ def test_a_warm_session_survives_a_crash_of_its_worker(setup, make_trial):
         assert session.run(make_trial(2)).status is TrialStatus.COMPLETE
 
 
+@pytest.mark.slow
 def test_memory_of_one_trial_is_not_charged_to_the_next(setup, make_trial):
     with WorkerSession(setup, make_trial().params) as session:
         hungry = session.run(make_trial(1, fault="allocate"))
@@ -178,6 +180,7 @@ def test_the_worker_sees_nothing_of_our_environment(setup, make_trial, monkeypat
     assert threads["OMP_NUM_THREADS"] == "2"
 
 
+@pytest.mark.slow
 def test_a_trial_keeps_to_its_cores(setup, make_trial):
     one = dataclasses.replace(setup, cores=setup.cores[:1])
     result = run_trial(one, make_trial(fault="burn"))

@@ -184,6 +184,7 @@ def test_mlflow_has_every_run_once_with_its_files(config, tmp_path):
     assert record.front["study_id"] == result.study_id
 
 
+@pytest.mark.slow
 def test_nothing_to_report_is_an_error(config):
     nowhere = {name: BlasConfig(loaded="/no-such") for name in ("fast", "slow")}
     config = dataclasses.replace(

@@ -122,7 +122,9 @@ def test_a_stopped_trial_counts_for_the_iterations_it_reached():
     assert complete.params == complete.trial.params
 
 
-@pytest.mark.parametrize("status", set(TrialStatus) - {TrialStatus.STOPPED})
+@pytest.mark.parametrize(
+    "status", [each for each in TrialStatus if each is not TrialStatus.STOPPED]
+)
 def test_other_trials_keep_the_params_they_were_asked(status):
     result = dataclasses.replace(make_result(1, 0.9, 5.0), status=status, iterations=7)
     assert result.params == result.trial.params

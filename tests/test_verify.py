@@ -248,6 +248,7 @@ def test_a_loss_within_the_margin_is_kept_only_if_the_interval_says_so():
     assert not summarize(plan, runs)[1].against_default.accuracy_kept
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "config", [SHORT, VerifyConfig(long_s=40, rate_share=0.1)], ids=["full runs", "rate runs"]

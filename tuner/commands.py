@@ -175,11 +175,9 @@ def _proof(found: Recommendation) -> dict[str, Any]:
 
 
 def _records(values: Mapping[str, Any], framework: str, dataset: str) -> list[StudyRecord]:
-    from tuner.tracking import check_writable, default_tracking_uri, load_results
+    from tuner.tracking import default_tracking_uri, load_results
 
-    folder = Path(values.get("output", ".")).absolute()
-    uri = values.get("tracking_uri") or default_tracking_uri(folder)
-    check_writable(uri, folder)
+    uri = values.get("tracking_uri") or default_tracking_uri(Path(values.get("output", ".")))
     return load_results(uri, framework, dataset)
 
 

@@ -15,7 +15,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,20 +40,23 @@ def default_tracking_uri(folder: Path) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{folder.absolute()}/mlflow.db"
 
 
+def _local_database(uri: str) -> Path | None:
+    return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
+
+
 def check_writable(uri: str, folder: Path) -> None:
     """Raise ``StorageError`` if results cannot be kept where they should go; makes ``folder``."""
-    local = uri.startswith(_SQLITE)
-    database = Path(uri.removeprefix(_SQLITE)) if local else None
+    artifacts = folder / "mlruns"
     try:
-        artifacts = folder / "mlruns"
         artifacts.mkdir(parents=True, exist_ok=True)
         fault = "" if os.access(artifacts, os.R_OK | os.W_OK | os.X_OK) else "permission denied"
     except OSError as error:
         fault = error.strerror or str(error)
     if fault:
         raise StorageError(
-            f"{folder / 'mlruns'} cannot hold results ({fault}); give output= a folder that can"
+            f"{artifacts} cannot hold results ({fault}); give output= a folder that can"
         )
+    database = _local_database(uri)
     if database and database.exists() and not os.access(database, os.R_OK | os.W_OK):
         raise StorageError(f"{database} cannot be read and written; give tracking_uri= another")
 
@@ -110,8 +112,8 @@ def _make_database(uri: str) -> None:
     """
     from mlflow import MlflowClient
 
-    path = Path(uri.removeprefix(_SQLITE))
-    if not uri.startswith(_SQLITE) or path.exists():
+    path = _local_database(uri)
+    if path is None or path.exists():
         return
     with tempfile.TemporaryDirectory() as scratch:
         whole = Path(scratch) / path.name
@@ -281,8 +283,7 @@ def _experiment_id(client: MlflowClient, name: str, uri: str, folder: Path) -> s
     found = client.get_experiment_by_name(name)
     if found:
         return str(found.experiment_id)
-    local = uri.startswith(_SQLITE)
-    location = (folder / "mlruns").absolute().as_uri() if local else None
+    location = (folder / "mlruns").absolute().as_uri() if _local_database(uri) else None
     # opens the UI at training runs instead of language models
     kind = {"mlflow.experimentKind": "custom_model_development"}
     return str(client.create_experiment(name, artifact_location=location, tags=kind))
@@ -311,6 +312,9 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     Raises:
         StorageError: If the store cannot be used.
     """
+    database = _local_database(uri)
+    if database and not database.exists():
+        return []  # a question makes no files
     client = connect(uri)
     experiment = client.get_experiment_by_name(experiment_name(framework, dataset))
     if experiment is None:
@@ -318,11 +322,24 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     records = []
     parents = _search(client, experiment.experiment_id, f"tags.`{STUDY_TAG}` != ''")
     for parent in parents:
-        with suppress(Exception), tempfile.TemporaryDirectory() as scratch:
-            path = client.download_artifacts(parent.info.run_id, "front.json", scratch)
-            front = json.loads(Path(path).read_text(encoding="utf-8"))
+        front = _read_front(client, parent)
+        if front is not None:
             children = _children(client, experiment.experiment_id, parent.info.run_id)
             runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
             ended = (parent.info.end_time or parent.info.start_time or 0) / 1000
             records.append(StudyRecord(uri, parent.info.run_id, front, runs, ended))
     return records
+
+
+def _read_front(client: MlflowClient, parent: Run) -> dict[str, Any] | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = client.download_artifacts(parent.info.run_id, "front.json", scratch)
+            front: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            return front
+    except PermissionError as error:
+        raise StorageError(f"{error.filename} cannot be read: {error.strerror}") from error
+    except (MlflowException, OSError, ValueError):
+        return None  # a study that was cut short has none
