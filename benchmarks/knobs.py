@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import re
 import statistics
 import sys
@@ -33,6 +34,7 @@ from tuner.registry import (
     list_frameworks,
     load_dataset_config,
     load_framework,
+    tuner_home,
 )
 from tuner.runner import TrialSetup, WorkerSession
 from tuner.runtimes import ensure_installed, find_runtime
@@ -43,6 +45,7 @@ BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"
 COLUMNS = ("framework", "knob", "setting", "speed ×", "range", "iterations/s", "note")
 HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 TIME_LIMIT_S = 120.0
+NO_EFFECT = "no effect shown"
 
 
 @dataclass
@@ -115,20 +118,30 @@ def _rate(result: TrialResult) -> float:
 
 
 def rows(name: str, settings: list[Setting]) -> Iterator[str]:
-    """The framework's lines of the table."""
-    default = settings[0]
-    for each in settings:
-        if not each.rates or not default.rates:
+    """The framework's lines of the table, the setting with the largest effect marked."""
+    effects = {index: _effect(each, settings[0]) for index, each in enumerate(settings)}
+    shown = {index: abs(math.log(each[1])) for index, each in effects.items() if each and each[3]}
+    most = max(shown, key=shown.__getitem__, default=None)
+    for index, each in enumerate(settings):
+        effect = effects[index]
+        if effect is None:
             yield f"| {name} | {each.knob} | {each.value} | – | – | – | {each.fault} |"
             continue
-        ratios = [own / base for own, base in zip(each.rates, default.rates, strict=False)]
-        low, high = min(ratios), max(ratios)
-        shown = "no effect shown" if low <= 1 <= high and each is not default else ""
+        low, ratio, high, acts = effect
+        note = "**matters most**" if index == most else "" if acts or not index else NO_EFFECT
         yield (
-            f"| {name} | {each.knob} | {each.value} | {statistics.median(ratios):.2f} "
-            f"| {low:.2f}–{high:.2f} | {statistics.median(each.rates):.0f} "
-            f"| {each.fault or shown} |"
+            f"| {name} | {each.knob} | {each.value} | {ratio:.2f} | {low:.2f}–{high:.2f} "
+            f"| {statistics.median(each.rates):.0f} | {each.fault or note} |"
         )
+
+
+def _effect(setting: Setting, default: Setting) -> tuple[float, float, float, bool] | None:
+    """Lowest, median and highest ratio to the default, and whether that shows an effect."""
+    if not setting.rates or not default.rates:
+        return None
+    ratios = [own / base for own, base in zip(setting.rates, default.rates, strict=False)]
+    low, high = min(ratios), max(ratios)
+    return low, statistics.median(ratios), high, not low <= 1 <= high
 
 
 def measure_framework(name: str, rounds: int, seconds: float) -> list[str]:
@@ -141,7 +154,7 @@ def measure_framework(name: str, rounds: int, seconds: float) -> list[str]:
         path = find_setting_file("search_spaces", name)
         space = SearchSpace.load(path, cores=len(cores), cpu_flags=cpu_flags())
         settings = settings_of(space)
-        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        with tempfile.TemporaryDirectory(dir=tuner_home()) as folder:
             setup = TrialSetup(
                 framework=framework,
                 runtime=runtime,

@@ -222,3 +222,14 @@ def make_study(**changes: Any) -> StudyResult:
         command="python -m tuner framework=caffe dataset=mnist",
     )
     return dataclasses.replace(study, **changes)
+
+
+def with_projected_default(study: StudyResult) -> StudyResult:
+    """The study as if its default had trained a tenth of its iterations."""
+    default, *others = study.verified
+    trial = dataclasses.replace(study.trials[0].trial, share=0.1)
+    return dataclasses.replace(
+        study,
+        verified=(dataclasses.replace(default, projected=True), *others),
+        trials=(dataclasses.replace(study.trials[0], trial=trial), *study.trials[1:]),
+    )

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.cross_samples import make_cross, rival, with_costs
-from tests.report_samples import HOSTILE, make_failed, make_study
+from tests.report_samples import HOSTILE, make_failed, make_study, with_projected_default
 from tests.test_report import Page, drawn_plots
 from tuner.pareto import find_objective
 from tuner.report import front_json, print_cross_summary, write_cross_report
@@ -161,6 +161,25 @@ def test_the_headline_names_every_gain_and_the_best_of_all():
         "Caffe 1.0 trains 3.3x faster than with its own default."
     )
     assert "nothing may be claimed" in cross_headline(make_unverified())
+
+
+def test_the_headline_says_which_defaults_were_cut_short():
+    whole = make_cross()
+
+    def cut(count: int) -> CrossResult:
+        return dataclasses.replace(
+            whole,
+            outcomes=tuple(
+                dataclasses.replace(each, study=with_projected_default(each.study))
+                if each.study and place < count
+                else each
+                for place, each in enumerate(whole.outcomes)
+            ),
+        )
+
+    assert "trained to its end" not in cross_headline(whole)
+    assert "The default of Caffe 1.0 was not trained to its end" in cross_headline(cut(1))
+    assert "No default was trained to its end" in cross_headline(cut(2))
 
 
 def test_frameworks_of_one_title_are_told_apart():

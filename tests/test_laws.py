@@ -42,6 +42,7 @@ FLOORS = {
     "report": 3,
     "study_folder": 3,
     "baseline": 4,
+    "preparation": 4,
     "schedule": 4,
     "study": 4,
     "cross_framework": 4,

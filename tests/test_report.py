@@ -20,6 +20,7 @@ from tests.report_samples import (
     make_result,
     make_study,
     make_trials,
+    with_projected_default,
 )
 from tuner.errors import StorageError
 from tuner.pareto import find_objective
@@ -42,13 +43,7 @@ def make_unverified() -> StudyResult:
 
 
 def make_projected() -> StudyResult:
-    study = make_study()
-    default, *others = study.verified
-    trial = dataclasses.replace(study.trials[0].trial, share=0.1)
-    return make_study(
-        verified=(dataclasses.replace(default, projected=True), *others),
-        trials=(dataclasses.replace(study.trials[0], trial=trial), *study.trials[1:]),
-    )
+    return with_projected_default(make_study())
 
 
 def make_hopeless() -> StudyResult:
@@ -222,6 +217,8 @@ def test_without_verification_nothing_is_claimed():
 def test_a_projected_default_is_said_to_be_one():
     study = make_projected()
     assert "58.3 s instead of 190 s (projected)" in headline(study)
+    assert "after a part of its iterations" in headline(study)
+    assert headline(study).endswith("baseline=full measures both.")
     words = " ".join(summary(study, 100).split())
     assert "Projected, not measured in full: default trained only 10 %" in words
     unverified = " ".join(summary(dataclasses.replace(study, verified=()), 100).split())

@@ -435,6 +435,10 @@ def test_a_virtual_environment_is_made_moved_and_run(tmp_path, script, folder):
     assert "pip" in runtime.packages()
     assert start(runtime, script, folder).stdout == "trained\n"
     assert (folder / "made").read_text() == str(runtime.folder / "bin" / "python")
+    said = re.fullmatch(r"(.*) \((\d+) MB, installed in \d+ s\)", runtime.describe())
+    assert said
+    assert said[1] == str(runtime.folder)
+    assert 1 <= int(said[2]) < 100, "a bare virtual environment holds little but pip"
     runtime.remove()
     assert not runtime.folder.exists()
 

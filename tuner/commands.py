@@ -235,14 +235,14 @@ def _act_on_runtime(action: str, runtime: Runtime) -> None:
     if action == "install":
         with make_progress("auto") as progress:
             ensure_installed(runtime, progress.task)
-        print(f"{name}: installed in {runtime.folder}", flush=True)
+        print(f"{name}: {runtime.describe()}", flush=True)
     elif action == "remove":
         runtime.remove()
         print(f"{name}: removed")
     elif not runtime.installed():
         print(f"{name}: not installed ({runtime.framework.runtime.kind})")
     else:
-        print(f"{name}: {runtime.verify() if action == 'check' else runtime.folder}")
+        print(f"{name}: {runtime.verify() if action == 'check' else runtime.describe()}")
 
 
 def datasets_command(words: Sequence[str]) -> int:

@@ -18,12 +18,13 @@ from tuner import measure
 from tuner.config import FrameworkConfig, TuneConfig, objectives_of, validate
 from tuner.datasets import Dataset, load_dataset
 from tuner.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable
+from tuner.preparation import load_space, results_place
 from tuner.progress import StudyProgress, make_progress
 from tuner.registry import list_frameworks, load_framework, tuner_home
 from tuner.report import write_cross_report
 from tuner.results import CrossResult, Outcome, StudyResult
 from tuner.runtimes import ensure_installed, find_runtime
-from tuner.study import load_space, results_place, tune
+from tuner.study import tune
 from tuner.study_folder import study_id, write_atomically
 from tuner.tracking import CROSS, Tracker, experiment_name
 

@@ -16,21 +16,18 @@ import yaml
 from tuner import measure
 from tuner.baseline import BaselineCache
 from tuner.config import TuneConfig, objectives_of, parse_constraint, validate
-from tuner.datasets import load_dataset
 from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
 from tuner.executors import Executor, LocalExecutor
 from tuner.interrupts import DeferredInterrupts
+from tuner.preparation import Preparation, prepare, results_place
 from tuner.progress import StudyProgress, make_progress
-from tuner.registry import find_setting_file, tuner_home, worker_script
+from tuner.registry import tuner_home
 from tuner.report import write_report
 from tuner.results import StudyResult, Verified, front_of
-from tuner.runner import TrialSetup
-from tuner.runtimes import ensure_installed, find_runtime
 from tuner.schedule import Schedule
 from tuner.search import JointSearch
-from tuner.space import Default, SearchSpace
-from tuner.study_folder import StudyFolder, study_id, write_atomically
-from tuner.tracking import Tracker, check_writable, default_tracking_uri, experiment_name
+from tuner.study_folder import write_atomically
+from tuner.tracking import Tracker, experiment_name
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
 from tuner.verify import Plan, pick_finalists, summarize
 
@@ -59,65 +56,11 @@ def tune(
     uri, output = results_place(config)
     with contextlib.ExitStack() as stack:
         shown = progress or stack.enter_context(make_progress(config.progress))
-        parts = _prepare(config, shown, uri)
+        prepared = prepare(config, shown, uri)
         interrupts = stack.enter_context(DeferredInterrupts())
-        study = _Study(config, shown, interrupts, *parts, uri, output)
+        study = _Study(config, shown, interrupts, prepared, uri, output)
         stack.callback(study.close)
         return study.run(command or _command(config))
-
-
-def results_place(config: TuneConfig) -> tuple[str, Path]:
-    """MLflow's address and the folder its artifacts lie in; ``StorageError`` if unusable."""
-    output = Path(config.output).expanduser().absolute()
-    uri = config.tracking_uri or default_tracking_uri(output)
-    check_writable(uri, output)
-    return uri, output
-
-
-def load_space(config: TuneConfig) -> SearchSpace:
-    """The search space of a study on this machine. ``ConfigError`` if overrides do not fit it."""
-    return SearchSpace.load(
-        find_setting_file("search_spaces", config.framework.name, config.framework_path),
-        cores=len(measure.parse_cores(config.executor.cores)),
-        cpu_flags=measure.cpu_flags(),
-        dataset=config.dataset.name,
-        model=config.model,
-        overrides=config.search_space,
-    )
-
-
-def _prepare(
-    config: TuneConfig, progress: StudyProgress, uri: str
-) -> tuple[SearchSpace, Default, TrialSetup, StudyFolder]:
-    """Everything that must be there before the first trial; installs what is missing."""
-    framework = config.framework
-    cores = measure.parse_cores(config.executor.cores)
-    space = load_space(config)
-    space.default(config.dataset.name, config.model)  # refused before anything is installed
-    worker = worker_script(framework, config.framework_path)
-    dataset = load_dataset(config.dataset, progress=progress.task)
-    if dataset.warning:
-        progress.warn(dataset.warning)
-    runtime = find_runtime(framework)
-    ensure_installed(runtime, progress.task)
-    default = space.default(dataset.name, config.model)
-    name = study_id(config, space, dataset, uri)
-    folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
-    total = measure.total_memory_bytes()
-    limit = config.executor.memory_limit_mb * 2**20 or int(total * config.executor.memory_share)
-    setup = TrialSetup(
-        framework=framework,
-        runtime=runtime,
-        dataset=dataset,
-        model=config.model,
-        worker=worker,
-        folder=folder.trials,
-        marker=folder.path.name,
-        cores=cores,
-        memory_limit_bytes=limit,
-        measure=config.measure,
-    )
-    return space, default, setup, folder
 
 
 class _Study:
@@ -128,41 +71,38 @@ class _Study:
         config: TuneConfig,
         progress: StudyProgress,
         interrupts: DeferredInterrupts,
-        space: SearchSpace,
-        default: Default,
-        setup: TrialSetup,
-        folder: StudyFolder,
+        prepared: Preparation,
         uri: str,
         output: Path,
     ) -> None:
-        self.config, self.progress, self.setup = config, progress, setup
-        self.interrupts = interrupts
-        self.folder, self.default = folder, default
+        self.config, self.progress, self.interrupts = config, progress, interrupts
+        self.setup, self.folder = prepared.setup, prepared.folder
         self.objectives = objectives_of(config)
         self.schedule = Schedule(config.budget, config.seed, config.baseline)
         self.constraints = [parse_constraint(text) for text in config.constraints]
-        self.machine = measure.machine_facts(setup.cores)
-        self.packages = setup.runtime.packages()
+        self.machine = measure.machine_facts(self.setup.cores)
+        self.packages = self.setup.runtime.packages()
         self.search = JointSearch(
-            space,
+            prepared.space,
             self.objectives,
             self.constraints,
             sampler=config.sampler,
-            storage=config.storage or f"sqlite:///{folder.path}/optuna.db",
-            name=folder.path.name,
-            default=default.params,
+            storage=config.storage or f"sqlite:///{self.folder.path}/optuna.db",
+            name=self.folder.path.name,
+            default=prepared.default.params,
             seed=config.seed,
         )
         self.tracker = Tracker(
             uri,
             output,
-            experiment=experiment_name(setup.framework.name, setup.dataset.requested),
-            study_id=folder.path.name,
-            name=f"{setup.framework.name} {setup.dataset.requested} {folder.path.name}",
+            experiment=experiment_name(self.setup.framework.name, self.setup.dataset.requested),
+            study_id=self.folder.path.name,
+            name=f"{self.setup.framework.name} {self.setup.dataset.requested} "
+            f"{self.folder.path.name}",
             tags=self._study_tags(),
             params=dataclasses.asdict(config),
         )
-        self.executor: Executor = LocalExecutor(setup, listener=progress.trial_progress)
+        self.executor: Executor = LocalExecutor(self.setup, listener=progress.trial_progress)
         self.trials: list[TrialResult] = []
 
     def _study_tags(self) -> dict[str, str]:

@@ -172,6 +172,11 @@ def headline(result: StudyResult) -> str:
         sentence = f"No faster configuration keeps the accuracy. {sentence}"
     if is_faster(fastest) and fastest is not best:
         sentence += f" {fastest.name.capitalize()}: {fastest.verdict}."
+    if default.projected:
+        sentence += (
+            " The default was not trained to its end: its time is projected, its final accuracy "
+            "unknown; baseline=full measures both."
+        )
     return sentence
 
 
@@ -179,7 +184,8 @@ def _claim(best: Verified, default: Verified, title: str) -> str:
     time = f"{_said(best)} instead of {_said(default)}"
     accuracy = (
         f"{100 * best.test_accuracy.value:.2f} % test accuracy against "
-        f"{100 * default.test_accuracy.value:.2f} %, {accuracy_words(best)}"
+        f"{100 * default.test_accuracy.value:.2f} %"
+        f"{' after a part of its iterations' if default.projected else ''}, {accuracy_words(best)}"
     )
     ratio = _speedup(best)
     if is_faster(best):

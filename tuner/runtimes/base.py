@@ -16,6 +16,7 @@ import platform
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,17 @@ class Runtime(abc.ABC):
     def installed(self) -> bool:
         """Whether it is here, whole and verified. Costs one look at a file."""
         return (self.folder / _STAMP).is_file()
+
+    def describe(self) -> str:
+        """Where it is, its size on disk and how long it took to install, in a few words."""
+        if not self.fetches:
+            return self.interpreter
+        try:
+            stamp = json.loads((self.folder / _STAMP).read_text())
+            cost = f" ({stamp['size_mb']:,} MB, installed in {stamp['seconds']} s)"
+        except (OSError, ValueError, KeyError):  # of a version that kept no such figures
+            cost = ""
+        return f"{self.folder}{cost}"
 
     def missing(self) -> list[Problem]:
         """What keeps it from being installed on this machine; empty if it is installed."""
@@ -242,6 +254,7 @@ class Runtime(abc.ABC):
             lock.release()
 
     def _install(self, progress: ProgressCallback) -> None:
+        start = time.monotonic()
         self._clear_leftovers()
         delete_tree(self.folder)
         self.log.unlink(missing_ok=True)
@@ -251,7 +264,12 @@ class Runtime(abc.ABC):
         try:
             draft._build(_never_back(progress))
             progress(f"verifying {self.framework.name}", 0.97)
-            stamp = {"verified": draft.verify(), "interpreter": draft.interpreter}
+            stamp = {
+                "verified": draft.verify(),
+                "interpreter": draft.interpreter,
+                "size_mb": _size_mb(draft.folder),
+                "seconds": round(time.monotonic() - start),
+            }
             (draft.folder / _STAMP).write_text(json.dumps(stamp))
             draft.folder.rename(self.folder)
         except BaseException:
@@ -316,6 +334,16 @@ def _never_back(progress: ProgressCallback) -> ProgressCallback:
         progress(task, highest)
 
     return report
+
+
+def _size_mb(folder: Path) -> int:
+    """What a folder takes on disk, in millions of bytes; what has several names counts once."""
+    blocks = {
+        (status.st_dev, status.st_ino): status.st_blocks
+        for place, _, files in os.walk(folder)
+        for status in (Path(place, name).lstat() for name in files)
+    }
+    return 512 * sum(blocks.values()) // 10**6
 
 
 def delete_tree(folder: Path) -> None:

@@ -131,8 +131,9 @@ def cross_headline(result: CrossResult) -> str:
     faster = [each for each in rows if is_faster(each.best.point)]
     if not faster:
         return f"None of {count(len(rows), 'framework')} beats its own default significantly."
+    note = _projection_note(rows)
     if len(rows) < 2:
-        return f"{rows[0].title} trains {_gain(rows[0])} faster than with its own default."
+        return f"{rows[0].title} trains {_gain(rows[0])} faster than with its own default.{note}"
     gains = ", ".join(f"{each.title} {_gain(each)}" for each in faster)
     sentence = (
         f"{len(faster)} of {len(rows)} compared frameworks train faster than with their own "
@@ -141,10 +142,27 @@ def cross_headline(result: CrossResult) -> str:
     quick = min(rows, key=lambda each: each.best.point.train_time_s.value)
     exact = max(rows, key=lambda each: each.best.point.test_accuracy.value)
     if quick is exact:
-        return f"{sentence} Of their best, {_figures(quick, 'fastest and most accurate')}."
+        return f"{sentence} Of their best, {_figures(quick, 'fastest and most accurate')}.{note}"
     return (
         f"{sentence} Of their best, {_figures(quick, 'fastest')}, "
-        f"{_figures(exact, 'most accurate')}."
+        f"{_figures(exact, 'most accurate')}.{note}"
+    )
+
+
+def _projection_note(rows: list[LedgerRow]) -> str:
+    """What a speed-up against a default that was cut short does not say."""
+    cut = [each.title for each in rows if each.default.point.projected]
+    if not cut:
+        return ""
+    if len(cut) == len(rows):
+        subject = "No default was"
+    elif len(cut) == 1:
+        subject = f"The default of {cut[0]} was not"
+    else:
+        subject = f"The defaults of {', '.join(cut)} were not"
+    return (
+        f" {subject} trained to its end: such times are projected, final accuracies unknown; "
+        "baseline=full measures both."
     )
 
 

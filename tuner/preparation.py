@@ -1,0 +1,91 @@
+"""What a study must have before its first trial: space, data, runtime, folder, store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner import measure
+from tuner.config import TuneConfig
+from tuner.datasets import load_dataset
+from tuner.progress import StudyProgress
+from tuner.registry import find_setting_file, tuner_home, worker_script
+from tuner.runner import TrialSetup
+from tuner.runtimes import ensure_installed, find_runtime
+from tuner.space import Default, SearchSpace
+from tuner.study_folder import StudyFolder, study_id
+from tuner.tracking import check_writable, default_tracking_uri
+
+
+def results_place(config: TuneConfig) -> tuple[str, Path]:
+    """MLflow's address and the folder its artifacts lie in; ``StorageError`` if unusable."""
+    output = Path(config.output).expanduser().absolute()
+    uri = config.tracking_uri or default_tracking_uri(output)
+    check_writable(uri, output)
+    return uri, output
+
+
+def load_space(config: TuneConfig) -> SearchSpace:
+    """The search space of a study on this machine. ``ConfigError`` if overrides do not fit it."""
+    return SearchSpace.load(
+        find_setting_file("search_spaces", config.framework.name, config.framework_path),
+        cores=len(measure.parse_cores(config.executor.cores)),
+        cpu_flags=measure.cpu_flags(),
+        dataset=config.dataset.name,
+        model=config.model,
+        overrides=config.search_space,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What a study starts from.
+
+    Attributes:
+        space: What is searched.
+        default: The framework's own for this data set and model.
+        setup: What all trials share.
+        folder: The study's own, held against other processes.
+    """
+
+    space: SearchSpace
+    default: Default
+    setup: TrialSetup
+    folder: StudyFolder
+
+
+def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparation:
+    """Make everything available that must be there before the first trial.
+
+    Raises:
+        ConfigError: A value cannot be used, or another process runs the same study.
+        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+    """
+    framework = config.framework
+    cores = measure.parse_cores(config.executor.cores)
+    space = load_space(config)
+    space.default(config.dataset.name, config.model)  # refused before anything is installed
+    worker = worker_script(framework, config.framework_path)
+    dataset = load_dataset(config.dataset, progress=progress.task)
+    if dataset.warning:
+        progress.warn(dataset.warning)
+    runtime = find_runtime(framework)
+    ensure_installed(runtime, progress.task)
+    default = space.default(dataset.name, config.model)
+    name = study_id(config, space, dataset, uri)
+    folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
+    total = measure.total_memory_bytes()
+    limit = config.executor.memory_limit_mb * 2**20 or int(total * config.executor.memory_share)
+    setup = TrialSetup(
+        framework=framework,
+        runtime=runtime,
+        dataset=dataset,
+        model=config.model,
+        worker=worker,
+        folder=folder.trials,
+        marker=folder.path.name,
+        cores=cores,
+        memory_limit_bytes=limit,
+        measure=config.measure,
+    )
+    return Preparation(space, default, setup, folder)
