@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import types
 
 import pytest
 
 from tests.cross_samples import make_tree
+from tests.report_samples import make_study
 from tuner.config import BudgetConfig, VerifyConfig, validate
-from tuner.cross_framework import _Shares, chosen_frameworks, tune_frameworks
+from tuner.cross_framework import _Shares, _warnings, chosen_frameworks, tune_frameworks
 from tuner.errors import ConfigError, NoTrialSucceeded
 from tuner.registry import list_frameworks
+from tuner.results import Outcome
 from tuner.tracking import CROSS, connect, load_results
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -65,6 +68,17 @@ def test_a_damaged_note_of_the_shares_is_forgotten(tmp_path):
     (tmp_path / "shares.json").write_text("{")
     shares = _Shares(tmp_path / "shares.json", 60.0)
     assert shares.share("one", 0.0, waiting=2, entrants=2) == 30.0
+
+
+def test_a_warning_about_several_frameworks_is_given_once():
+    data = "the data set was replaced"
+
+    def outcome(title: str, *warnings: str) -> Outcome:
+        return Outcome(title.lower(), title, dataclasses.replace(make_study(), warnings=warnings))
+
+    outcomes = [outcome("A", data, "projected"), outcome("B", data, "projected", "other")]
+    dataset = types.SimpleNamespace(warning=data)
+    assert _warnings(outcomes, dataset) == (data, "A, B: projected", "B: other")
 
 
 def test_without_any_figures_there_is_nothing_to_report(cross):

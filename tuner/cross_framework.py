@@ -253,14 +253,13 @@ def _gap(study: StudyResult) -> str:
 
 
 def _warnings(outcomes: Sequence[Outcome], dataset: Dataset) -> tuple[str, ...]:
-    """Of the data set once, and of each framework with its title."""
-    own = [
-        f"{each.title}: {warning}"
-        for each in outcomes
-        if each.study
-        for warning in each.study.warnings
-        if warning != dataset.warning
-    ]
+    """Of the data set once, and every other one once, with the titles of those it is about."""
+    owners: dict[str, list[str]] = {}
+    for each in outcomes:
+        for warning in each.study.warnings if each.study else ():
+            if warning != dataset.warning:
+                owners.setdefault(warning, []).append(each.title)
+    own = [f"{', '.join(titles)}: {warning}" for warning, titles in owners.items()]
     return (*([dataset.warning] if dataset.warning else []), *own)
 
 

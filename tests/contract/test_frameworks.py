@@ -120,7 +120,7 @@ def test_it_trains_lenet(make_setup, name):
 
 def test_every_blas_is_really_used(make_setup, name, blas):
     for number, threads in enumerate(_space(name).params["threads"].values({"blas": blas})):
-        trial = _trial(name, number, blas=blas, threads=threads, iterations=6)
+        trial = _trial(name, number, blas=blas, threads=threads, iterations=20)
         result = run_trial(make_setup(name), trial)
         assert result.status is TrialStatus.COMPLETE, (threads, result.reason, result.log_tail)
         assert result.measurement.blas_loaded == blas
