@@ -163,6 +163,15 @@ def test_the_headline_names_every_gain_and_the_best_of_all():
     assert "nothing may be claimed" in cross_headline(make_unverified())
 
 
+def test_the_headline_of_many_names_the_ends():
+    rivals = [rival(f"rival{place}", f"Rival {place}", 1.0, 0.0) for place in range(5)]
+    outcomes = [Outcome(each.framework, each.title, each) for each in rivals]
+    said = cross_headline(make_cross(outcomes=(*make_cross().outcomes[:1], *outcomes)))
+    assert "6 of 6 compared frameworks train faster" in said
+    assert "defaults: from 3.3x (Caffe 1.0) to 3.3x (" in said
+    assert "Rival 1" not in said
+
+
 def test_the_headline_says_which_defaults_were_cut_short():
     whole = make_cross()
 

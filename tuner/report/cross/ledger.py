@@ -27,6 +27,8 @@ COLUMNS = (
 )
 """Headings of the figures in two lines, in the order of ``LedgerRow.cells``."""
 
+_MOST_NAMED = 4  # frameworks that a headline can name one by one
+
 Cell = tuple[str, str, str]
 """Value, interval (or the default's value) and p-value as printed; each may be empty."""
 
@@ -134,10 +136,9 @@ def cross_headline(result: CrossResult) -> str:
     note = _projection_note(rows)
     if len(rows) < 2:
         return f"{rows[0].title} trains {_gain(rows[0])} faster than with its own default.{note}"
-    gains = ", ".join(f"{each.title} {_gain(each)}" for each in faster)
     sentence = (
         f"{len(faster)} of {len(rows)} compared frameworks train faster than with their own "
-        f"defaults: {gains}."
+        f"defaults: {_gains(faster)}."
     )
     quick = min(rows, key=lambda each: each.best.point.train_time_s.value)
     exact = max(rows, key=lambda each: each.best.point.test_accuracy.value)
@@ -164,6 +165,20 @@ def _projection_note(rows: list[LedgerRow]) -> str:
         f" {subject} trained to its end: such times are projected, final accuracies unknown; "
         "baseline=full measures both."
     )
+
+
+def _gains(faster: list[LedgerRow]) -> str:
+    """Every gain, or of many the least and the greatest."""
+    if len(faster) <= _MOST_NAMED:
+        return ", ".join(f"{each.title} {_gain(each)}" for each in faster)
+    ordered = sorted(faster, key=_speedup)
+    ends = (ordered[0], ordered[-1])
+    return "from " + " to ".join(f"{_gain(each)} ({each.title})" for each in ends)
+
+
+def _speedup(row: LedgerRow) -> float:
+    versus = row.best.point.against_default
+    return versus.speedup.value if versus else 1.0
 
 
 def _gain(row: LedgerRow) -> str:
