@@ -67,20 +67,11 @@ def settings_of(space: SearchSpace) -> list[Setting]:
         if not isinstance(param, Choices):
             continue
         found += [
-            Setting(name, value, _completed(space, {**base, name: value}))
+            Setting(name, value, space.completed({**base, name: value}))
             for value in param.values(base)
             if value != base[name]
         ]
     return found
-
-
-def _completed(space: SearchSpace, params: Params) -> Params:
-    """``params`` with what depends on the change put to a value that goes with it."""
-    whole = dict(params)
-    for name, param in space.params.items():
-        if isinstance(param, Choices) and whole[name] not in param.values(whole):
-            whole[name] = param.values(whole)[0]
-    return whole
 
 
 def measure(setup: TrialSetup, settings: list[Setting], rounds: int, seconds: float) -> None:

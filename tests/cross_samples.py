@@ -9,7 +9,8 @@ from typing import Any
 
 from tests.conftest import SYNTHETIC
 from tests.report_samples import make_study
-from tuner.results import Comparison, CostRatio, CrossResult, Interval, Outcome, StudyResult
+from tuner.results import Comparison, CostRatio, CrossResult, Outcome, StudyResult
+from tuner.trial import Interval
 
 GROUPS = ("frameworks/{}", "conf/framework/{}.yaml", "search_spaces/{}.yaml")
 

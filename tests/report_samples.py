@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.pareto import find_objective
-from tuner.results import Comparison, Interval, StudyResult, Verified
+from tuner.results import Comparison, StudyResult, Verified
+from tuner.runtime_map import Probe, RuntimeMap
 from tuner.trial import (
     UNSET,
     Checkpoint,
+    Interval,
     Measurement,
     ParamValue,
     Trial,
@@ -232,4 +234,34 @@ def with_projected_default(study: StudyResult) -> StudyResult:
         study,
         verified=(dataclasses.replace(default, projected=True), *others),
         trials=(dataclasses.replace(study.trials[0], trial=trial), *study.trials[1:]),
+    )
+
+
+def make_factored() -> StudyResult:
+    """A study whose runtime settings were raced, one of its finalists being a derived point."""
+    study = make_study()
+    fast = {"blas": "mkl", "threads": 1, "blas_kernel": "auto"}
+    slow = {"blas": "atlas", "threads": 1, "blas_kernel": "auto"}
+    runtimes = RuntimeMap(
+        [*(Probe(fast, batch, 3e-4 * batch) for batch in (16, 64, 512)), Probe(slow, 64, 0.05)]
+    )
+    runtimes.faults.append(({**slow, "threads": 2}, "INVALID: 1 thread was seen"))
+    origin = study.trials[2]
+    derived = tuple(
+        dataclasses.replace(
+            origin,
+            trial=origin.trial.derive(index, {**origin.params, "iterations": 300 * (index + 1)}),
+            iterations=300 * (index + 1),
+            val_accuracy=0.97 + 0.005 * index,
+            measurement=make_measurement(4.0 * (index + 1)),
+        )
+        for index in range(3)
+    )
+    default, first, *others = study.verified
+    composed = dataclasses.replace(
+        first, name=derived[0].trial.title, trial_number=derived[0].trial.number,
+        composed=(first.train_time_s.value / 2, 0.97),
+    )  # fmt: skip
+    return dataclasses.replace(
+        study, derived=derived, runtimes=runtimes, verified=(default, composed, *others)
     )

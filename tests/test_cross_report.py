@@ -20,8 +20,8 @@ from tuner.report.cross.files import cross_json
 from tuner.report.cross.labels import place_labels
 from tuner.report.cross.ledger import cost_cell, cross_headline, cross_notes, ledger, p_text
 from tuner.report.cross.view import view_cross, view_gains
-from tuner.results import Comparison, CostRatio, CrossResult, Interval, Outcome
-from tuner.trial import TrialStatus
+from tuner.results import Comparison, CostRatio, CrossResult, Outcome
+from tuner.trial import Interval, TrialStatus
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

@@ -25,7 +25,7 @@ from tuner.protocol import (
     trained_iterations,
     write_request,
 )
-from tuner.trial import Checkpoint, Trial
+from tuner.trial import Checkpoint, Trial, TrialKind
 
 reproducible = settings(derandomize=True, deadline=None, max_examples=150)
 
@@ -90,12 +90,24 @@ def test_accuracy_is_looked_at_after_each_doubling(iterations, grid):
 
 
 @reproducible
-@given(st.integers(1, 10**7))
-def test_every_grid_rises_to_the_last_iteration(iterations):
-    grid = checkpoint_grid(iterations)
+@given(st.integers(1, 10**7), st.booleans())
+def test_every_grid_rises_to_the_last_iteration(iterations, curve):
+    grid = checkpoint_grid(iterations, curve)
     assert grid == sorted(set(grid))
     assert grid[-1] == iterations
     assert grid[0] >= 1
+
+
+def test_a_curve_is_looked_at_twice_a_doubling():
+    grid = checkpoint_grid(5120, curve=True)
+    assert len(grid) == 19
+    assert grid[::2] == [10 * 2**power for power in range(10)]
+
+
+def test_a_probe_is_never_looked_at(digits, tmp_path):
+    trial = Trial(1, {"batch_size": 64, "iterations": 50}, TrialKind.PROBE)
+    write_request(tmp_path, trial, digits, "lenet")
+    assert json.loads((tmp_path / "trial.json").read_text())["eval_at"] == ""
 
 
 @pytest.mark.parametrize(
@@ -263,6 +275,9 @@ FIGURES = [
 def test_figures_are_finite_numbers(tmp_path, event, name, value):
     entries = {**event, name: "VALUE"}
     line = json.dumps(entries).replace('"VALUE"', value).encode()
+    if (event["event"], name, value) == ("result", "val_accuracy", "null"):
+        assert taken(line + b"\n", tmp_path).result["val_accuracy"] is None  # a probe's
+        return
     assert event["event"] in refusal(line + b"\n", tmp_path)
 
 

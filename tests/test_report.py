@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.report_samples import (
     HOSTILE,
+    make_factored,
     make_failed,
     make_measurement,
     make_result,
@@ -27,8 +28,8 @@ from tuner.pareto import find_objective
 from tuner.report import front_json, print_summary, write_report
 from tuner.report.view import choose_axes, log_ticks, view_front, view_growth
 from tuner.report.wording import best_point, headline, verified_rows
-from tuner.results import Comparison, Interval, StudyResult
-from tuner.trial import TrialStatus
+from tuner.results import Comparison, StudyResult
+from tuner.trial import Interval, TrialStatus
 
 # drawing imports plotly and matplotlib, whose first import builds a font cache
 pytestmark = pytest.mark.timeout(60)
@@ -73,6 +74,7 @@ STUDIES = {
     "verified": make_study,
     "unverified": make_unverified,
     "projected": make_projected,
+    "factored": make_factored,
     "hopeless": make_hopeless,
     "empty": lambda: make_study(trials=(), verified=(), verifications=()),
     "hostile": make_hostile,
@@ -223,6 +225,18 @@ def test_a_projected_default_is_said_to_be_one():
     assert "Projected, not measured in full: default trained only 10 %" in words
     unverified = " ".join(summary(dataclasses.replace(study, verified=()), 100).split())
     assert "Projected, not measured in full: default" in unverified
+
+
+def test_composed_figures_stand_beside_the_verified_ones():
+    study = make_factored()
+    words = " ".join(summary(study, 100).split())
+    assert "Trial 2 at 300: 10.7 s and 97.00 % composed, 21.4 s and 98.58 %" in words
+    assert "its composed time is refuted, the verified one stands" in words
+    assert "2 runtime settings raced in 4 probes; 1 setting could not be measured" in words
+    assert {each["trial_number"] for each in front_json(study)["front"]} & {
+        each.trial.number for each in study.derived
+    }
+    assert len(front_json(study)["runtimes"]) == 2
 
 
 def test_the_summary_reads_no_markup_and_obeys_no_control_characters():

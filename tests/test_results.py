@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.report_samples import make_failed, make_result, make_study, make_verified_points
 from tuner.pareto import find_objective
-from tuner.results import Comparison, Interval, front_of, hypervolume_over_time
-from tuner.trial import TrialStatus
+from tuner.results import Comparison, front_of, hypervolume_over_time
+from tuner.trial import Interval, TrialStatus
 
 reproducible = settings(derandomize=True, deadline=None, max_examples=60)
 

@@ -39,10 +39,11 @@ def test_the_default_gets_most_of_the_budget_and_is_tested():
 def test_a_search_trial_gets_its_share_or_what_is_left():
     schedule = Schedule(BUDGET, seed=7)
     limits = [
-        schedule.search_trial(number, {}, elapsed_s, ()).train_time_limit_s
+        schedule.limit_s(number, elapsed_s)
         for number, elapsed_s in ((1, 59), (5, 10), (5, 50), (5, 59))
     ]
     assert limits == [20, 20, 10, 3]
+    assert schedule.search_trial(5, {}, limits[2], ()).train_time_limit_s == 10
 
 
 def test_a_full_baseline_has_all_the_time_it_needs():

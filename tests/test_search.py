@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import optuna
 import pytest
@@ -12,14 +13,28 @@ from tests.report_samples import make_measurement
 from tuner.config import SamplerConfig, parse_constraint
 from tuner.errors import ConfigError, StorageError
 from tuner.pareto import OBJECTIVES
-from tuner.search import JointSearch
+from tuner.protocol import checkpoint_grid
+from tuner.runtime_map import Probe, RuntimeMap
+from tuner.search import FactoredSearch, JointSearch
 from tuner.space import SearchSpace
-from tuner.trial import Trial, TrialResult, TrialStatus
+from tuner.trial import Checkpoint, Trial, TrialResult, TrialStatus
 
 # processes are started, which takes longer where neighbours take the CPU
 pytestmark = pytest.mark.timeout(20)
 
-SEARCHES = [JointSearch]
+
+def make_factored(*args, **kwargs):
+    """With a map of two settings; the fast one is that of few."""
+    kernel = {"blas_kernel": "auto", "fault": ""}
+    probes = [
+        Probe({"blas": blas, "threads": threads, **kernel}, batch, seconds * (20 + batch))
+        for blas, threads, seconds in (("slow", "unset", 1e-3), ("fast", 2, 1e-5))
+        for batch in (8, 64, 256)
+    ]
+    return FactoredSearch(*args, runtimes=RuntimeMap(probes), **kwargs)
+
+
+SEARCHES = [JointSearch, make_factored]
 SAMPLERS = ["tpe", "nsga2", "random"]
 GOALS = [OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"]]
 
@@ -133,9 +148,16 @@ def test_start_points_come_before_the_sampler(make):
     plain = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
     start = ({"batch_size": 32}, {"batch_size": 9999}, {"blas": "fast"})
     search = make(space=dataclasses.replace(plain, start=start))
-    asked = [search.ask()[1] for _ in range(3)]
-    assert asked[1] == {**DEFAULT, "batch_size": 32}
-    assert asked[2] == {**DEFAULT, "blas": "fast"}
+    asked = [search.ask()]
+    for _ in range(2):
+        search.tell(outcome(*asked[-1]))
+        asked.append(search.ask())
+    if isinstance(search, FactoredSearch):  # it knows a better setting, and how long to train
+        assert asked[1][1]["batch_size"] == 32
+        assert asked[1][1]["learning_rate"] == DEFAULT["learning_rate"]
+        return
+    assert asked[1][1] == {**DEFAULT, "batch_size": 32}
+    assert asked[2][1] == {**DEFAULT, "blas": "fast"}
 
 
 def test_wrong_storage_and_options_are_one_line(make):
@@ -143,3 +165,46 @@ def test_wrong_storage_and_options_are_one_line(make):
         make(storage="sqlite:////proc/nowhere/x.db")
     with pytest.raises(ConfigError, match=r"sampler\.options"):
         make(sampler=SamplerConfig("random", {"no_such": 1}))
+
+
+def _pretend(number, params, *, limit_s=math.inf):
+    """What the synthetic framework's formulas make of a trial, with its learning curve."""
+    pace = 1e-5 * (20 + params["batch_size"]) * (100 if params["blas"] == "slow" else 1)
+    rate = math.exp(-(math.log(params["learning_rate"] / 0.02) ** 2))
+    marks = checkpoint_grid(params["iterations"], curve=True)
+    points = tuple(
+        Checkpoint(
+            each, pace * each, 1.0,
+            0.99 - 0.89 * math.exp(-each * params["batch_size"] ** 0.5 * rate / 800),
+        )
+        for each in marks
+        if pace * each <= limit_s or each == marks[0]
+    )  # fmt: skip
+    last = points[-1]
+    measurement = dataclasses.replace(make_measurement(5.0), train_time_s=last.train_time_s)
+    status = TrialStatus.COMPLETE if last.iteration == marks[-1] else TrialStatus.STOPPED
+    return TrialResult(
+        Trial(number, params), status, iterations=last.iteration,
+        val_accuracy=last.val_accuracy, checkpoints=points, measurement=measurement,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_factored_search_trains_at_the_fastest_setting_and_finds_the_best_rate(tmp_path):
+    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
+    search = make_factored(
+        space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
+        storage=f"sqlite:///{tmp_path}/search.db", name="study",
+    )  # fmt: skip
+    asked = []
+    for _ in range(12):
+        number, params = search.ask(limit_s=0.2)
+        asked.append(params)
+        search.tell(_pretend(number, params, limit_s=0.2))
+    assert all(each["blas"] == "fast" for each in asked[1:])
+    rates = [each["learning_rate"] for each in asked[1:]]
+    assert sum(0.01 <= rate <= 0.04 for rate in rates) >= 5
+    study = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/search.db")
+    derived = [each for each in study.trials if "derived_from" in each.user_attrs]
+    assert len(derived) > 30
+    assert len({each.user_attrs["derived_from"] for each in derived}) > 5

@@ -18,11 +18,14 @@ import numpy as np
 import pytest
 
 from tests.conftest import SYNTHETIC
-from tuner.config import BlasConfig, BudgetConfig, SamplerConfig, VerifyConfig
+from tests.cross_samples import copy_framework
+from tuner.config import BlasConfig, BudgetConfig, SamplerConfig, SearchConfig, VerifyConfig
 from tuner.errors import ConfigError, NoTrialSucceeded, StorageError
 from tuner.measure import marked_processes
 from tuner.pareto import OBJECTIVES, hypervolume
 from tuner.progress import StudyProgress
+from tuner.registry import load_framework
+from tuner.report.wording import footnotes
 from tuner.study import tune
 from tuner.tracking import TRIAL_TAG, connect, load_results
 from tuner.trial import TrialKind, TrialStatus
@@ -317,3 +320,90 @@ def test_sigterm_is_as_gentle_as_ctrl_c(home, tmp_path):
     assert "the same command goes on" in errors
     assert "Traceback" not in errors
     assert not _workers(home)
+
+
+@pytest.fixture
+def factored(config):
+    config.search = SearchConfig("factored", probe_s=0.0005)
+    return config
+
+
+@pytest.mark.slow
+def test_factored_search_composes_a_front_near_the_truth(factored, home):
+    result = tune(factored)
+    assert result.trials[0].params["blas"] == "slow"
+    assert {each.params["blas"] for each in result.trials[1:]} == {"fast"}
+    assert result.runtimes.fastest(64)["blas"] == "fast"
+    assert result.derived
+    assert {each.trial.kind for each in result.derived} == {TrialKind.DERIVED}
+    corner = (0.0, 1e-4)
+    truth = hypervolume(_true_front(), corner, GOALS)
+    found = hypervolume(
+        [[goal.value(each.metrics) for goal in GOALS] for each in result.front], corner, GOALS
+    )
+    assert found >= 0.9 * truth
+    assert len(list((home / "runtime-maps").glob("*.json"))) == 1
+    (record,) = load_results(f"sqlite:///{factored.output}/mlflow.db", "synthetic", "digits")
+    assert record.front["runtimes"][0]["setting"] == result.runtimes.fastest(64)
+    assert record.front["runtimes"][0]["iteration_s"]["64"]["value"] > 0
+
+
+@pytest.mark.slow
+def test_a_derived_finalist_is_verified_by_runs_of_its_own(factored):
+    result = tune(factored)
+    derived = [each for each in result.verified if each.composed is not None]
+    assert derived, "the front of a dozen curves is mostly derived"
+    for each in derived:
+        assert " at " in each.name
+        assert not each.refuted
+        runs = [run for run in result.verifications if run.trial.name in each.runs]
+        assert {run.params["iterations"] for run in runs} == {each.params["iterations"]}
+    with_map = dataclasses.replace(factored, seed=2)
+    again = tune(with_map)
+    assert again.runtimes.probes == result.runtimes.probes, "raced for once a machine"
+
+
+@pytest.mark.slow
+def test_a_factored_study_goes_on_where_it_was(factored):
+    first = tune(dataclasses.replace(factored, budget=BudgetConfig(time_s=60, trials=6)))
+    done = tune(dataclasses.replace(factored, budget=BudgetConfig(time_s=60, trials=9)))
+    assert [each.trial.number for each in done.trials] == list(range(9))
+    assert done.trials[:6] == first.trials
+    same = tune(dataclasses.replace(factored, budget=BudgetConfig(time_s=60, trials=9)))
+    assert same.verified == done.verified
+    assert [each.trial.name for each in same.front] == [each.trial.name for each in done.front]
+
+
+def _changed(config, tmp_path, **words):
+    """The same study of a framework whose formulas are others."""
+    tree = tmp_path / "tree"
+    copy_framework(tree, "twisted", **words)
+    return dataclasses.replace(
+        config,
+        framework=load_framework("twisted", str(tree)),
+        framework_path=str(tree),
+        verify=VerifyConfig(finalists=3, repeats=2),
+    )
+
+
+@pytest.mark.slow
+def test_time_that_is_not_linear_in_iterations_is_found_out(factored, tmp_path):
+    curved = "clock.now += count * seconds_an_iteration(params) * (1 + done[0] / 400.0)"
+    twisted = _changed(
+        factored, tmp_path, **{"clock.now += count * seconds_an_iteration(params)": curved}
+    )
+    result = tune(twisted)
+    assert np.median(result.pace_ratios) > 1.25
+    assert any("time does not factor here" in note for note in footnotes(result))
+    for each in result.verified[1:]:
+        assert each.refuted or each.train_time_s.value < 1.1 * each.composed[0]
+    assert not any("does not factor" in note for note in footnotes(tune(factored)))
+
+
+@pytest.mark.slow
+def test_accuracy_that_depends_on_the_runtime_is_found_out(factored, tmp_path):
+    worse = 'return (0.8 if params["blas"] == "fast" else 0.99) - 0.7 * math.exp('
+    twisted = _changed(factored, tmp_path, **{"return 0.99 - 0.89 * math.exp(": worse})
+    result = tune(twisted)
+    assert "accuracy" in {each.refuted for each in result.verified}
+    assert max(each.test_accuracy.value for each in result.verified[1:]) < 0.9

@@ -192,6 +192,18 @@ def test_the_test_split_is_opened_when_asked(python, worker, tmp_path):
     assert heard(folder).result["test_accuracy"] == 0.25
 
 
+def test_a_probe_is_timed_and_never_looked_at(python, worker, tmp_path):
+    folder = make_folder(tmp_path, eval_at="")
+    assert train(python, worker, folder) == (0, "")
+    log = heard(folder)
+    assert log.checkpoints == []
+    assert log.ended
+    assert log.result["iteration"] == 40
+    assert log.result["val_accuracy"] is None
+    assert log.result["test_time_s"] == 0
+    assert log.train_time_s > 0
+
+
 def test_events_are_flat_ascii_objects(python, worker, tmp_path):
     folder = make_folder(tmp_path)
     train(python, worker, folder)

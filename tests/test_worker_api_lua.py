@@ -17,6 +17,7 @@ from tests.test_worker_api import (  # noqa: F401 - pytest runs the tests among 
     heard,
     make_folder,
     test_a_missing_framework_ends_with_3_and_its_name,
+    test_a_probe_is_timed_and_never_looked_at,
     test_a_stop_file_ends_the_training_with_a_valid_result,
     test_another_protocol_is_impossible,
     test_events_are_flat_ascii_objects,

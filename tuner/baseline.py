@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -25,14 +24,7 @@ class BaselineCache:
 
     def __init__(self, folder: Path, setup: TrialSetup, trial: Trial, fingerprint: str) -> None:
         identity = {
-            "framework": dataclasses.asdict(setup.framework),
-            "files": {
-                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-                for path in sorted(setup.worker.parent.iterdir())
-                if path.is_file()
-            },
-            "data": [setup.dataset.digest, setup.model],
-            "machine": [fingerprint, setup.cores, setup.memory_limit_bytes],
+            **setup.identity(fingerprint),
             "trial": [dict(trial.params), trial.seed],
         }
         text = json.dumps(identity, sort_keys=True, default=str)

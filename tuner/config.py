@@ -125,9 +125,18 @@ class DatasetConfig:
 
 @dataclass
 class SearchConfig:
-    """Which strategy proposes trials."""
+    """Which strategy proposes trials.
+
+    Attributes:
+        name: ``joint`` or ``factored``.
+        race_share: Most of ``budget.time_s`` (a fraction) that the race of the runtime settings
+            may take, for ``factored``.
+        probe_s: Training time of one probe of the race, seconds.
+    """
 
     name: str = "joint"
+    race_share: float = 0.15
+    probe_s: float = 0.25
 
 
 @dataclass
@@ -296,6 +305,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("budget.trial_share", config.budget.trial_share),
         ("budget.default_share", config.budget.default_share),
         ("verify.rate_share", config.verify.rate_share),
+        ("search.race_share", config.search.race_share),
     ):
         _check(0 < share <= 1, name, share, "above 0 and at most 1")
     for name, least, number in (
@@ -314,6 +324,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("budget.time_s", config.budget.time_s),
         ("measure.sample_interval_s", config.measure.sample_interval_s),
         ("framework.stall_limit_s", config.framework.stall_limit_s),
+        ("search.probe_s", config.search.probe_s),
     ):
         _check(above_zero > 0, name, above_zero, "above 0")
     _check(
@@ -332,7 +343,7 @@ def validate(config: TuneConfig) -> TuneConfig:
     _check_choice("baseline", config.baseline, ("auto", "full", "projected"))
     _check_choice("resume", config.resume, ("auto", "never"))
     _check_choice("progress", config.progress, ("auto", "live", "plain", "none"))
-    _check_choice("search", config.search.name, ("joint",))
+    _check_choice("search", config.search.name, ("joint", "factored"))
     _check_choice("sampler", config.sampler.name, ("tpe", "nsga2", "gp", "random"))
     _check_choice("executor", config.executor.name, ("local",))
     _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))

@@ -16,11 +16,11 @@ from typing import Any
 
 from tuner.datasets import SPLITS, Dataset
 from tuner.errors import ProtocolError
-from tuner.trial import Checkpoint, Trial
+from tuner.trial import Checkpoint, Trial, TrialKind
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 64 * 1024
-_CHECKPOINT_HALVINGS = 3
+_CHECKPOINT_HALVINGS, _CURVE_HALVINGS = 3, 9
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "ready": (),
@@ -32,14 +32,28 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "error": ("kind", "message"),
 }
 """Events a worker may write, each with the entries it must carry."""
+_NULLABLE = (("result", "val_accuracy"),)  # of a probe, which evaluates nothing
 _TEXTS = ("kind", "message")
 _ACCURACIES = ("val_accuracy", "test_accuracy")
 
 
-def checkpoint_grid(iterations: int) -> list[int]:
-    """Iterations at which accuracy is looked at: the last one, its half, quarter and eighth."""
-    marks = {math.ceil(iterations / 2**halving) for halving in range(_CHECKPOINT_HALVINGS + 1)}
+def checkpoint_grid(iterations: int, curve: bool = False) -> list[int]:
+    """Iterations at which accuracy is looked at, ascending, the last one included.
+
+    Its half, quarter and eighth as well; for a ``curve`` steps of the square root of two, down to
+    an accuracy that nobody asks for.
+    """
+    halvings, step = (_CURVE_HALVINGS, 0.5) if curve else (_CHECKPOINT_HALVINGS, 1.0)
+    marks = {
+        math.ceil(iterations / 2 ** (step * number)) for number in range(int(halvings / step) + 1)
+    }
     return sorted(marks)
+
+
+def _marks(trial: Trial, iterations: int) -> list[int]:
+    if trial.kind is TrialKind.PROBE:
+        return []
+    return checkpoint_grid(iterations, trial.curve) if trial.share == 1 else [iterations]
 
 
 def trained_iterations(trial: Trial) -> int:
@@ -51,12 +65,11 @@ def trained_iterations(trial: Trial) -> int:
 def write_request(folder: Path, trial: Trial, dataset: Dataset, model: str) -> None:
     """Write ``trial.json``; paths in it are the host's, which the sandbox keeps."""
     iterations = trained_iterations(trial)
-    grid = checkpoint_grid(iterations) if trial.share == 1 else [iterations]
     request: dict[str, Any] = {
         **trial.params,
         "protocol": PROTOCOL,
         "iterations": iterations,
-        "eval_at": ",".join(map(str, grid)),
+        "eval_at": ",".join(map(str, _marks(trial, iterations))),
         "model": model,
         "seed": trial.seed,
         "test": trial.test,
@@ -101,7 +114,7 @@ def _check_figures(name: str, event: Mapping[str, Any]) -> None:
     required = set(_REQUIRED[name]) - set(_TEXTS)
     for key in sorted(required | {"loss", *_ACCURACIES}):
         value: Any = event.get(key)
-        if value is None and key not in required:
+        if value is None and (key not in required or (name, key) in _NULLABLE):
             continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not abs(value) <= sys.float_info.max:

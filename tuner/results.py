@@ -6,16 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.pareto import Objective, hypervolume, pareto_front
-from tuner.trial import ParamValue, TrialKind, TrialResult
+from tuner.runtime_map import RuntimeMap
+from tuner.trial import Interval, ParamValue, TrialKind, TrialResult
 
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate with the two ends of its confidence interval, all in the same unit."""
-
-    value: float
-    low: float
-    high: float
+_COMPOSED_SLACK = 1.1  # a composed time may be so far beyond the verified interval
+_SPLITS_DIFFER = 0.03  # accuracy on the validation split may be so far from that on the test split
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +69,8 @@ class Verified:
         rate_share: Fraction (0–1) of the iterations of those; 1 when there are none.
         projected: Whether even the full run was a share of the default's iterations
             (``budget=quick``): time projected, accuracy that of the shorter training.
+        composed: Training time in seconds and validation accuracy as they were composed before;
+            ``None`` where both were measured in one run.
         test_accuracy: Fraction 0–1.
         train_time_s: Seconds for all iterations.
         test_time_s, cpu_user_s, cpu_system_s: Median over the full runs, seconds.
@@ -100,6 +97,19 @@ class Verified:
     runs: tuple[str, ...] = ()
     against_default: Comparison | None = None
     confidence: float = 0.95
+    composed: tuple[float, float] | None = None
+
+    @property
+    def refuted(self) -> str:
+        """Which composed figure is far from the verified one, which alone stands; else empty."""
+        if self.composed is None:
+            return ""
+        (time_s, accuracy), time, test = self.composed, self.train_time_s, self.test_accuracy
+        if not time.low / _COMPOSED_SLACK <= time_s <= time.high * _COMPOSED_SLACK:
+            return "time"
+        if not test.low - _SPLITS_DIFFER <= accuracy <= test.high + _SPLITS_DIFFER:
+            return "accuracy"
+        return ""
 
     @property
     def verdict(self) -> str:
@@ -131,6 +141,8 @@ class StudyResult:
         objectives: What was optimised.
         constraints: Limits, as written by the user.
         trials: Trial 0 and the search trials, by number.
+        derived: Points composed of a run's checkpoint and the pace of a runtime setting.
+        runtimes: What the race of the runtime settings found; ``None`` without one.
         verifications: Every verification run, in the order it was run.
         verified: The default first, then the finalists, fastest first; empty if time ran out.
         machine: Facts of the machine, ready to print.
@@ -152,6 +164,8 @@ class StudyResult:
     objectives: tuple[Objective, ...]
     constraints: tuple[str, ...] = ()
     trials: tuple[TrialResult, ...] = ()
+    derived: tuple[TrialResult, ...] = ()
+    runtimes: RuntimeMap | None = None
     verifications: tuple[TrialResult, ...] = ()
     verified: tuple[Verified, ...] = ()
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -172,9 +186,28 @@ class StudyResult:
         )
 
     @property
+    def pace_ratios(self) -> list[float]:
+        """Training time of each search trial by what the race's probes promised, ascending."""
+        if self.runtimes is None:
+            return []
+        known = self.runtimes
+        return sorted(
+            each.metrics["train_time_s"] / each.iterations / promised
+            for each in self.trials
+            if each.usable and each.trial.kind is TrialKind.SEARCH and each.iterations
+            for promised in [known.promised_s(each.params)]
+            if promised
+        )
+
+    @property
+    def points(self) -> tuple[TrialResult, ...]:
+        """All that the front is drawn from: the trials and what was derived from them."""
+        return (*self.trials, *self.derived)
+
+    @property
     def front(self) -> list[TrialResult]:
-        """The non-dominated usable trials on the validation split, default included."""
-        return front_of(self.trials, self.objectives)
+        """The non-dominated usable points on the validation split, default included."""
+        return front_of(self.points, self.objectives)
 
     @property
     def discarded(self) -> int:
@@ -248,13 +281,22 @@ def hypervolume_over_time(
     trials: Sequence[TrialResult],
     objectives: Sequence[Objective],
     reference: Sequence[float],
+    derived: Sequence[TrialResult] = (),
 ) -> list[float]:
-    """Hypervolume after each trial in turn, shape (len(trials),); never falls."""
+    """Hypervolume after each trial in turn, what was derived from it included; never falls.
+
+    Returns:
+        One value a trial, shape (len(trials),).
+    """
     volumes: list[float] = []
     points: list[list[float]] = []
     for trial in trials:
-        if _measured(trial, objectives):
-            points.append([each.value(trial.metrics) for each in objectives])
+        own = [each for each in derived if each.trial.origin == trial.trial.number]
+        points += [
+            [goal.value(each.metrics) for goal in objectives]
+            for each in (trial, *own)
+            if _measured(each, objectives)
+        ]
         volumes.append(hypervolume(points, reference, objectives))
     return volumes
 

@@ -7,6 +7,7 @@ that it started outlives it.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.config import FrameworkConfig, MeasureConfig
 from tuner.datasets import Dataset
@@ -57,6 +59,23 @@ class TrialSetup:
     cores: tuple[int, ...]
     memory_limit_bytes: int
     measure: MeasureConfig
+
+    def identity(self, fingerprint: str) -> dict[str, Any]:
+        """All that decides a trial's figures beside its params and seed, for JSON.
+
+        Args:
+            fingerprint: Of the machine and the runtime's packages.
+        """
+        return {
+            "framework": dataclasses.asdict(self.framework),
+            "files": {
+                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in sorted(self.worker.parent.iterdir())
+                if path.is_file()
+            },
+            "data": [self.dataset.digest, self.model],
+            "machine": [fingerprint, self.cores, self.memory_limit_bytes],
+        }
 
 
 def run_trial(

@@ -65,22 +65,26 @@ class Schedule:
             share=share,
         )
 
+    def limit_s(self, number: int, elapsed_s: float) -> float:
+        """Longest training of search trial ``number``: its share, but not more than is left."""
+        limit = self.budget.trial_share * self.budget.time_s
+        if number < _LEAST_TRIALS:
+            return limit
+        return max(_LEAST_TRIAL_S, min(limit, self.search_end_s - elapsed_s))
+
     def search_trial(
         self,
         number: int,
         params: Mapping[str, Any],
-        elapsed_s: float,
+        limit_s: float,
         rivals: tuple[tuple[float, float], ...],
     ) -> Trial:
-        """A later trial, which may take its share of the budget but not longer than is left."""
-        limit = self.budget.trial_share * self.budget.time_s
-        if number >= _LEAST_TRIALS:
-            limit = max(_LEAST_TRIAL_S, min(limit, self.search_end_s - elapsed_s))
+        """A later trial, which may train for ``limit_s`` seconds."""
         return Trial(
             number=number,
             params=params,
             seed=self.seed,
-            train_time_limit_s=limit,
-            time_limit_s=_KILL_FACTOR * limit + _KILL_EXTRA_S,
+            train_time_limit_s=limit_s,
+            time_limit_s=_KILL_FACTOR * limit_s + _KILL_EXTRA_S,
             rivals=rivals,
         )

@@ -71,10 +71,12 @@ class Choices:
     Attributes:
         cases: Values by the value of ``given``; a single case under ``""`` without one.
         given: The param decided before, or empty.
+        runtime: Whether it changes only what training costs, not what is learned.
     """
 
     cases: Mapping[str, tuple[ParamValue, ...]]
     given: str = ""
+    runtime: bool = True
 
     def values(self, chosen: Params) -> tuple[ParamValue, ...]:
         """The values open under what was chosen before."""
@@ -208,6 +210,23 @@ class SearchSpace:
         _check_cases(params)
         return cls(path.stem, params, defaults, own[0].start if own else ())
 
+    @property
+    def runtime(self) -> dict[str, Choices]:
+        """The params that change only what training costs, in their order."""
+        return {
+            name: param
+            for name, param in self.params.items()
+            if isinstance(param, Choices) and param.runtime
+        }
+
+    def completed(self, params: Params) -> dict[str, ParamValue]:
+        """``params`` with each choice that does not go with those before it put to the first."""
+        whole = dict(params)
+        for name, param in self.params.items():
+            if isinstance(param, Choices) and whole.get(name) not in param.values(whole):
+                whole[name] = param.values(whole)[0]
+        return whole
+
     def suggest(self, trial: Suggests) -> dict[str, ParamValue]:
         """Let a sampler's trial propose params."""
         chosen: dict[str, ParamValue] = {}
@@ -256,12 +275,13 @@ def _read_param(
     try:
         if kind in ("int", "float"):
             return _read_range(name, entry)
+        runtime = _is_runtime(name, entry)
         if kind == "categorical":
-            return Choices({"": _read_values(entry["choices"], cores, flags)})
+            return Choices({"": _read_values(entry["choices"], cores, flags)}, runtime=runtime)
         if kind == "conditional":
             cases = entry["cases"].items()
             read = {str(case): _read_values(values, cores, flags) for case, values in cases}
-            return Choices(read, entry["given"])
+            return Choices(read, entry["given"], runtime)
     except ConfigError:  # which is a ValueError too
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -269,6 +289,13 @@ def _read_param(
     raise ConfigError(
         f"search_space.{name}.type must be int, float, categorical or conditional, got {kind!r}"
     )
+
+
+def _is_runtime(name: str, entry: Mapping[str, Any]) -> bool:
+    affects = entry.get("affects", "time")
+    if affects not in ("time", "accuracy"):
+        raise ConfigError(f"search_space.{name}.affects must be time or accuracy, got {affects!r}")
+    return bool(affects == "time")
 
 
 def _read_range(name: str, entry: Mapping[str, Any]) -> Range:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import math
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -15,17 +16,20 @@ import yaml
 
 from tuner import measure
 from tuner.baseline import BaselineCache
+from tuner.composition import compose
 from tuner.config import TuneConfig, objectives_of, parse_constraint, validate
 from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
 from tuner.executors import Executor, LocalExecutor
 from tuner.interrupts import DeferredInterrupts
 from tuner.preparation import Preparation, prepare, results_place
 from tuner.progress import StudyProgress, make_progress
+from tuner.race import race_runtimes
 from tuner.registry import tuner_home
 from tuner.report import write_report
 from tuner.results import StudyResult, Verified, front_of
+from tuner.runtime_map import RuntimeMap
 from tuner.schedule import Schedule
-from tuner.search import JointSearch
+from tuner.search import FactoredSearch, JointSearch
 from tuner.study_folder import write_atomically
 from tuner.tracking import Tracker, experiment_name
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
@@ -82,14 +86,17 @@ class _Study:
         self.constraints = [parse_constraint(text) for text in config.constraints]
         self.machine = measure.machine_facts(self.setup.cores)
         self.packages = self.setup.runtime.packages()
-        self.search = JointSearch(
-            prepared.space,
+        self.space, self.default = prepared.space, prepared.default
+        self.runtimes = RuntimeMap()
+        make = JointSearch if config.search.name == "joint" else self._factored
+        self.search: JointSearch = make(
+            self.space,
             self.objectives,
             self.constraints,
             sampler=config.sampler,
             storage=config.storage or f"sqlite:///{self.folder.path}/optuna.db",
             name=self.folder.path.name,
-            default=prepared.default.params,
+            default=self.default.params,
             seed=config.seed,
         )
         self.tracker = Tracker(
@@ -104,6 +111,22 @@ class _Study:
         )
         self.executor: Executor = LocalExecutor(self.setup, listener=progress.trial_progress)
         self.trials: list[TrialResult] = []
+
+    def _factored(self, *args: Any, **kwargs: Any) -> FactoredSearch:
+        return FactoredSearch(*args, runtimes=self.runtimes, **kwargs)
+
+    @property
+    def factored(self) -> bool:
+        """Whether runtime settings are raced and accuracy is searched by learning curves."""
+        return isinstance(self.search, FactoredSearch)
+
+    @property
+    def points(self) -> list[TrialResult]:
+        """All that the front is drawn from: the trials, and what their checkpoints stand for."""
+        return [*self.trials, *self._derived()]
+
+    def _derived(self) -> list[TrialResult]:
+        return compose(self.trials, self.space, self.runtimes) if self.factored else []
 
     def _study_tags(self) -> dict[str, str]:
         dataset = self.setup.dataset
@@ -166,12 +189,17 @@ class _Study:
         """Bring sampler and MLflow up to what the study's folder holds."""
         measure.kill_marked(f"{self.setup.marker}/")
         self.trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
+        for leftover in self.folder.path.glob("race-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        if self.trials and self.factored:
+            self._race()
         finished = {each.trial.number: each for each in self.trials}
         for number in self.search.unfinished():
             if number in finished:
                 self.search.tell(finished[number])
             else:
                 self.search.retry(number)
+        self.search.recall(self.trials)
         verified = self.folder.results(TrialKind.VERIFY)
         for result in (*self.trials, *verified):
             self.tracker.log_trial(result, self.folder.trials / result.trial.name)
@@ -186,19 +214,47 @@ class _Study:
     def _search(self) -> None:
         self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
         while self.schedule.allows(len(self.trials), self.folder.elapsed_s):
-            number, params = self.search.ask()
-            trial = self._new_trial(number, params)
+            limit_s = self.schedule.limit_s(len(self.trials), self.folder.elapsed_s)
+            number, params = self.search.ask(limit_s)
+            trial = self._new_trial(number, params, limit_s)
             result = self._measure_default(trial) if number == 0 else self._measure(trial)
             self.trials.append(result)
             self.folder.keep(result)
             self.search.tell(result)
             self._log(result)
+            if number == 0 and self.factored:
+                self._race()
 
-    def _new_trial(self, number: int, params: Mapping[str, Any]) -> Trial:
+    def _race(self) -> None:
+        """Learn what every runtime setting costs, unless that is known of this machine.
+
+        Raises:
+            NoTrialSucceeded: If no setting could be measured.
+        """
+        self.progress.phase("race", "which runtime settings train fastest")
+        budget_s = self.config.search.race_share * self.config.budget.time_s
+        self.runtimes.take(
+            race_runtimes(
+                self.setup,
+                self.space,
+                self.default.params,
+                measure.fingerprint(self.machine, self.packages),
+                tuner_home() / "runtime-maps",
+                budget_s=budget_s,
+                probe_s=self.config.search.probe_s,
+                check=self.interrupts.check,
+                tell=self.progress.task,
+            )
+        )
+        if not self.runtimes.probes:
+            setting, reason = self.runtimes.faults[0]
+            raise NoTrialSucceeded(f"no runtime setting could be raced; {setting}: {reason}")
+
+    def _new_trial(self, number: int, params: Mapping[str, Any], limit_s: float) -> Trial:
         if number == 0:
             return self.schedule.default_trial(params)
-        elapsed_s = self.folder.elapsed_s
-        return self.schedule.search_trial(number, params, elapsed_s, self._rivals())
+        trial = self.schedule.search_trial(number, params, limit_s, self._rivals())
+        return dataclasses.replace(trial, curve=self.factored)
 
     def _rivals(self) -> tuple[tuple[float, float], ...]:
         """What a trial must keep up with where accuracy and time are all that counts."""
@@ -206,7 +262,7 @@ class _Study:
             return ()
         return tuple(
             (point.train_time_s, point.val_accuracy)
-            for each in front_of(self.trials, self.objectives)
+            for each in front_of(self.points, self.objectives)
             if not each.trial.projected
             for point in each.checkpoints
         )
@@ -263,11 +319,11 @@ class _Study:
             return None
         kept = self.folder.facts.get("plan")
         if kept:
-            by_number = {each.trial.number: each for each in self.trials}
+            by_number = {each.trial.number: each for each in self.points}
             finalists = tuple(by_number[number] for number in kept["finalists"])
             return self._make_plan(default, finalists, kept["rounds"], kept["first"])
         picked = pick_finalists(
-            self.trials, default, self.objectives, self.constraints, self.config.verify
+            self.points, default, self.objectives, self.constraints, self.config.verify
         )
         if not picked:
             return None
@@ -308,7 +364,7 @@ class _Study:
         return future.result()
 
     def _log(self, result: TrialResult) -> None:
-        self.progress.trial_finished(result, front_of(self.trials, self.objectives))
+        self.progress.trial_finished(result, front_of(self.points, self.objectives))
         self.tracker.log_trial(result, self.folder.trials / result.trial.name)
 
     def _result(self, *, complete: bool, verified: tuple[Verified, ...]) -> StudyResult:
@@ -323,6 +379,8 @@ class _Study:
             objectives=tuple(self.objectives),
             constraints=tuple(map(str, self.constraints)),
             trials=tuple(self.trials),
+            derived=tuple(self._derived()),
+            runtimes=self.runtimes if self.runtimes.probes else None,
             verifications=tuple(self.folder.results(TrialKind.VERIFY)),
             verified=verified,
             machine=self.machine,

@@ -17,6 +17,7 @@ Params = Mapping[str, ParamValue]
 
 ENDED_ITSELF = "the worker ended by itself"
 """The reason of a training that ended before its iterations by a rule of the framework's own."""
+_DERIVED, _MOST_DERIVED = 10**6, 100  # derived points have numbers that no trial has
 UNSET = "unset"
 """The value of ``threads`` (or of a kernel) that sets no variable at all: the library decides."""
 
@@ -26,6 +27,10 @@ class TrialKind(enum.Enum):
 
     DEFAULT = "default"
     SEARCH = "search"
+    PROBE = "probe"
+    """Measures how long iterations take and nothing else: accuracy is never looked at."""
+    DERIVED = "derived"
+    """Composed of a run's checkpoint and the time that a runtime setting takes; never run."""
     VERIFY = "verify"
     REPEAT = "repeat"
     """Measures the time of a disturbed trial anew; never counted as a trial of its own."""
@@ -62,6 +67,15 @@ class TrialStatus(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with the two ends of its confidence interval, all in the same unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One request to train.
 
@@ -80,6 +94,8 @@ class Trial:
             time is projected from the measured rate.
         rivals: Seconds of training and validation accuracy of the best trials so far; a trial
             that falls plainly behind them is asked to stop.
+        curve: Whether accuracy is looked at often on the way, and the trial is stopped as soon
+            as its further course can add nothing to ``rivals``.
     """
 
     number: int
@@ -91,11 +107,35 @@ class Trial:
     test: bool = False
     share: float = 1.0
     rivals: tuple[tuple[float, float], ...] = ()
+    curve: bool = False
 
     @property
     def name(self) -> str:
         """Unique name within a study, also that of the trial's folder."""
         return f"{self.kind.value}-{self.number:04d}"
+
+    @property
+    def origin(self) -> int:
+        """Number of the run that a derived point was composed from; else its own."""
+        if self.kind is not TrialKind.DERIVED:
+            return self.number
+        return (self.number - _DERIVED) // _MOST_DERIVED
+
+    @property
+    def title(self) -> str:
+        """What a reader calls it: ``default``, ``trial 4``, ``trial 4 at 500``, ``verify 2``."""
+        if self.kind is TrialKind.DEFAULT:
+            return "default"
+        if self.kind is TrialKind.DERIVED:
+            return f"trial {self.origin} at {int(self.params['iterations'] or 0):,}"
+        return f"{'verify' if self.kind is TrialKind.VERIFY else 'trial'} {self.number}"
+
+    def derive(self, index: int, params: Params) -> Trial:
+        """The derived point of number ``index`` among those of this trial."""
+        number = _DERIVED + _MOST_DERIVED * self.number + index
+        return dataclasses.replace(
+            self, number=number, kind=TrialKind.DERIVED, params=params, share=1.0
+        )
 
     @property
     def projected(self) -> bool:

@@ -12,7 +12,14 @@ from tuner.attestation import Seen, attest, loaded_blas
 from tuner.config import FrameworkConfig, MeasureConfig
 from tuner.measure import Usage
 from tuner.protocol import EventLog, trained_iterations
-from tuner.trial import ENDED_ITSELF, Measurement, Trial, TrialResult, TrialStatus
+from tuner.trial import (
+    ENDED_ITSELF,
+    Measurement,
+    Trial,
+    TrialKind,
+    TrialResult,
+    TrialStatus,
+)
 
 Failure = tuple[TrialStatus, str]
 """A status that is not ``COMPLETE``, and why."""
@@ -93,6 +100,8 @@ def _status(seen: Observation, measurement: Measurement | None) -> Failure:
         return _death(seen)
     if measurement is None or not (log.ready and log.setup_time_s is not None):
         return TrialStatus.INVALID, "a result came without ready, train_begin and train_end"
+    if log.result["val_accuracy"] is None and seen.trial.kind is not TrialKind.PROBE:
+        return TrialStatus.INVALID, "a result came without the accuracy that was asked for"
     if log.train_time_s > measurement.wall_time_s:
         return TrialStatus.INVALID, (
             f"{log.train_time_s:.2f} s of training are reported "

@@ -18,8 +18,8 @@ from scipy import stats
 
 from tuner.config import Constraint, VerifyConfig
 from tuner.pareto import Direction, Objective, hypervolume
-from tuner.results import Comparison, CostRatio, Interval, Verified, front_of
-from tuner.trial import Trial, TrialKind, TrialResult
+from tuner.results import Comparison, CostRatio, Verified, front_of
+from tuner.trial import Interval, Trial, TrialKind, TrialResult
 
 _LEAST_ROUNDS = 2
 _LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
@@ -211,7 +211,7 @@ def _verified(
         return statistics.median(run.metrics[metric] for run in full)
 
     return Verified(
-        name="default" if against is None else f"trial {entrant.trial.number}",
+        name=entrant.trial.title,
         trial_number=entrant.trial.number,
         params=dict(entrant.params),
         full_runs=len(full),
@@ -228,7 +228,14 @@ def _verified(
         runs=tuple(run.trial.name for run in rounds.values()),
         against_default=against,
         confidence=spread.confidence,
+        composed=_composed(entrant),
     )
+
+
+def _composed(entrant: TrialResult) -> tuple[float, float] | None:
+    if entrant.trial.kind is not TrialKind.DERIVED:
+        return None
+    return _time(entrant), entrant.metrics["val_accuracy"]
 
 
 def _time(run: TrialResult) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.continuation import can_extend
 from tuner.errors import ProtocolError
 from tuner.measure import ResourceMonitor, mapped_files, process_tree
 from tuner.protocol import EventLog, request_stop, trained_iterations
@@ -62,6 +63,7 @@ class Watch:
         self.monitor.start()
         self._began_s = self._heard_s = time.monotonic()
         self._training = False
+        self._weighed = 0
 
     def follow(self) -> Failure | None:
         """Watch until the worker has answered or must be given up.
@@ -118,7 +120,7 @@ class Watch:
     def _steer(self) -> None:
         """Ask a trial to stop that reached its limit, or plainly leads nowhere."""
         if not self.stopping and self.log.iteration:
-            self.stopping = self._past_limit() or self._far_behind()
+            self.stopping = self._past_limit() or self._far_behind() or self._futile()
         if self.stopping:
             request_stop(self.folder)
 
@@ -142,3 +144,14 @@ class Watch:
             if ahead and time_s < _FAR_BEHIND_TIME * last.train_time_s:
                 return f"another trial had {100 * accuracy:.1f} % after {time_s:.1f} s"
         return ""
+
+    def _futile(self) -> str:
+        """Why the further course of a learning curve can add nothing to the front."""
+        log, points = self.log, self.log.checkpoints
+        if not self.trial.curve or len(points) == self._weighed:
+            return ""
+        self._weighed = len(points)
+        end_s = log.train_time_s / log.iteration * trained_iterations(self.trial)
+        end_s = min(end_s, self.trial.train_time_limit_s or end_s)
+        extends = can_extend(points, self.trial.rivals, end_s)
+        return "" if extends else "it could add nothing to the front any more"

@@ -12,7 +12,6 @@ from tuner.progress.wording import (
     abbreviate_params,
     describe_outcome,
     describe_params,
-    describe_trial,
     format_seconds,
     printable,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "describe_params",
     "abbreviate_params",
     "ABBREVIATED",
-    "describe_trial",
     "describe_outcome",
     "format_seconds",
     "printable",

@@ -20,7 +20,6 @@ from tuner.progress.wording import (
     ABBREVIATED,
     abbreviate_params,
     describe_params,
-    describe_trial,
     format_seconds,
     printable,
 )
@@ -184,7 +183,7 @@ class LiveProgress(StudyProgress):
             wanted = asked * trial.share if isinstance(asked, int) else 0
             text = f"{iteration:,} iterations, {format_seconds(train_time_s)} s: "
             text += describe_params(trial.params)
-            rows.append((describe_trial(trial), iteration / wanted if wanted else None, text))
+            rows.append((trial.title, iteration / wanted if wanted else None, text))
         return rows
 
     def _trials_table(self) -> Table:
@@ -219,7 +218,7 @@ def _table(title: str, *elastic: str) -> Table:
 
 def _add_row(table: Table, result: TrialResult, *texts: str) -> None:
     # as Text and not as str, which is read for markup: params and reasons are untrusted
-    cells = (describe_trial(result.trial), *_figures(result), *texts)
+    cells = (result.trial.title, *_figures(result), *texts)
     style = "bold" if result.trial.kind is TrialKind.DEFAULT else ""
     table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=style)
 

@@ -11,7 +11,6 @@ from tuner.progress.display import StudyProgress
 from tuner.progress.wording import (
     describe_outcome,
     describe_params,
-    describe_trial,
     format_seconds,
     printable,
 )
@@ -52,11 +51,11 @@ class PlainProgress(StudyProgress):
         asked = trial.params.get("iterations")
         of = f" of {asked:,}" if isinstance(asked, int) else ""
         reached = f"{iteration:,}{of} iterations in {format_seconds(train_time_s)} s"
-        self._print(f"{describe_trial(trial)}: {reached}")
+        self._print(f"{trial.title}: {reached}")
 
     def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
         """Print what was asked and what came of it."""
-        asked = f"{describe_trial(result.trial)}: {describe_params(result.trial.params)}"
+        asked = f"{result.trial.title}: {describe_params(result.trial.params)}"
         mark = ", on the front" if any(each is result for each in front) else ""
         self._print(f"{asked} -> {describe_outcome(result)}{mark}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tuner.trial import UNSET, Params, ParamValue, Trial, TrialKind, TrialResult, TrialStatus
+from tuner.trial import UNSET, Params, ParamValue, TrialResult, TrialStatus
 
 _KNOWN = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
 
@@ -76,13 +76,6 @@ def _format_value(value: ParamValue) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     return UNSET if value is None else value
-
-
-def describe_trial(trial: Trial) -> str:
-    """What a reader calls the trial: ``default``, ``trial 4``, ``verify 2``."""
-    if trial.kind is TrialKind.DEFAULT:
-        return "default"
-    return f"{'verify' if trial.kind is TrialKind.VERIFY else 'trial'} {trial.number}"
 
 
 def describe_outcome(result: TrialResult) -> str:

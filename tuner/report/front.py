@@ -7,9 +7,9 @@ import math
 from collections import Counter
 from typing import Any
 
-from tuner.progress import describe_trial
-from tuner.results import Comparison, CostRatio, Interval, StudyResult, Verified
-from tuner.trial import TrialResult
+from tuner.results import Comparison, CostRatio, StudyResult, Verified
+from tuner.runtime_map import RuntimeMap
+from tuner.trial import Interval, TrialResult
 
 SCHEMA = 1
 
@@ -28,7 +28,9 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``objectives``, ``constraints``; ``default`` (trial 0: ``trial_number``, ``params``,
         ``metrics``); ``verified`` (the default first: ``name``, ``trial_number``, ``params``,
         the figures, ``comparison`` with the default, ``verdict``, ``runs``); ``front`` (on the
-        validation split, unverified, as ``default``); ``trials`` (counts by status);
+        validation split, unverified, as ``default``); ``trials`` (counts by status); ``runtimes``
+        (what the race of the runtime settings found, the fastest first: ``setting``,
+        ``iteration_s`` by batch size; ``null`` without a race);
         ``discarded_measurements``; ``machine``, ``runtime``, ``versions``, ``budget``,
         ``warnings``, ``started``, ``elapsed_s``, ``complete``, ``command``.
     """
@@ -45,6 +47,7 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         "front": [_trial(each) for each in result.front],
         "trials": dict(Counter(each.status.value for each in result.trials)),
         "discarded_measurements": result.discarded,
+        "runtimes": _runtimes(result.runtimes) if result.runtimes else None,
         "versions": framework_versions(result),
     }
     plain: dict[str, Any] = plain_values(document)
@@ -57,6 +60,20 @@ _AS_THEY_ARE = (
 )  # fmt: skip
 
 
+def _runtimes(runtimes: RuntimeMap) -> list[dict[str, Any]]:
+    return [
+        {
+            "setting": setting,
+            "iteration_s": {
+                str(size): _interval(runtimes.iteration_s(setting, size))
+                for size in runtimes.batch_sizes
+                if runtimes.was_probed(setting, size)
+            },
+        }
+        for setting in runtimes.contenders(math.inf)
+    ]
+
+
 def framework_versions(result: StudyResult) -> dict[str, str]:
     """Versions as the first trial that reported any gave them."""
     return next((dict(each.versions) for each in result.trials if each.versions), {})
@@ -64,7 +81,7 @@ def framework_versions(result: StudyResult) -> dict[str, str]:
 
 def _trial(result: TrialResult) -> dict[str, Any]:
     return {
-        "name": describe_trial(result.trial),
+        "name": result.trial.title,
         "trial_number": result.trial.number,
         "params": result.params,
         "metrics": result.metrics,

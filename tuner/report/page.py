@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import jinja2
 import plotly.io
 
-from tuner.progress import describe_trial, format_seconds
+from tuner.progress import format_seconds
 from tuner.report import plots
 from tuner.report.front import framework_versions
 from tuner.report.view import FrontView, quantity, view_front, view_growth
@@ -120,6 +120,13 @@ def _plots(result: StudyResult) -> Iterator[Plot]:
         caption = "Each point is a checkpoint on the validation split."
         figure = plots.curves_figure(result)
         yield make_plot("curves", "Accuracy while training", caption, figure)
+    if result.runtimes is not None:
+        caption = (
+            "Microseconds an image takes to train, from short probes in warm workers; an empty "
+            "cell was not tried, as the setting was plainly beaten."
+        )
+        figure = plots.runtimes_figure(result.runtimes)
+        yield make_plot("runtimes", "Runtime settings", caption, figure)
     caption = "Of the trial's cores, over the whole life of the worker's process tree."
     yield make_plot("cpu", "CPU", caption, plots.cpu_figure(result))
     caption = "Of the worker's process tree, over its whole life."
@@ -140,7 +147,12 @@ def make_plot(anchor: str, title: str, caption: str, figure: go.Figure) -> Plot:
 
 def _front_caption(result: StudyResult, view: FrontView) -> str:
     """What the picture shows, in words that can stand in its place."""
-    words = [f"{count(len(view.points), 'usable trial')}, coloured by BLAS library."]
+    words = [f"{count(len(view.points), 'usable point')}, coloured by BLAS library."]
+    if result.derived:
+        words.append(
+            "Open marks are derived: a checkpoint of a run, at the pace of the fastest runtime "
+            "setting."
+        )
     if view.line:
         ends = [view.line[0], view.line[-1]]
         said = [f"{quantity(view.y, each.y)} at {quantity(view.x, each.x)}" for each in ends]
@@ -184,7 +196,7 @@ def _trial_row(trial: TrialResult, on_front: bool) -> dict[str, object]:
     else:
         cells += [("", "")] * 7
     return {
-        "name": describe_trial(trial.trial),
+        "name": trial.trial.title,
         "number": trial.trial.number,
         "seed": trial.trial.seed,
         "status": trial.status.value,

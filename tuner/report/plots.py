@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from tuner.pareto import Direction
-from tuner.progress import describe_trial, format_seconds
+from tuner.progress import format_seconds
 from tuner.report.view import (
     COLOURS,
     VERIFIED_COLOUR,
@@ -22,8 +23,9 @@ from tuner.report.view import (
     rounded,
 )
 from tuner.report.wording import front_label
-from tuner.results import Interval, StudyResult
-from tuner.trial import Measurement, TrialResult
+from tuner.results import StudyResult
+from tuner.runtime_map import RuntimeMap
+from tuner.trial import Interval, Measurement, TrialKind, TrialResult
 
 # Ink that reads on white and on black; the page's style sheet overrides it for text.
 GREY = "#808080"
@@ -75,11 +77,16 @@ def _trial_dots(group: str, points: Sequence[Point], colour: str, symbol: str) -
         mode="markers", name=f"{escape(group)} (validation)",
         text=[hover(each.result) for each in points], hoverinfo="text",
         marker={
-            "color": colour, "symbol": symbol,
+            "color": colour,
+            "symbol": [f"{symbol}-open" if _is_derived(each) else symbol for each in points],
             "size": [13 if each.on_front else 8 for each in points],
             "opacity": [1.0 if each.on_front else 0.6 for each in points],
         },
     )  # fmt: skip
+
+
+def _is_derived(point: Point) -> bool:
+    return point.result.trial.kind is TrialKind.DERIVED
 
 
 def hover(result: TrialResult) -> str:
@@ -143,6 +150,39 @@ def growth_figure(growth: Growth) -> go.Figure:
     return figure
 
 
+def runtimes_figure(runtimes: RuntimeMap) -> go.Figure:
+    """Time an image takes by runtime setting and batch size, the fastest settings on top."""
+    settings = runtimes.contenders(math.inf)
+    sizes = runtimes.batch_sizes
+    times = [
+        [
+            1e6 * runtimes.iteration_s(setting, size).value / size
+            if runtimes.was_probed(setting, size)
+            else math.nan
+            for size in sizes
+        ]
+        for setting in settings
+    ]
+    figure = new_figure("batch size", "", height=80 + 26 * len(settings))
+    figure.add_trace(
+        go.Heatmap(
+            z=[[math.log10(each) for each in row] for row in times],
+            x=[str(each) for each in sizes],
+            y=[escape(" ".join(map(str, each.values()))) for each in settings],
+            text=[[_microseconds(each) for each in row] for row in times],
+            texttemplate="%{text}", hoverinfo="skip", showscale=False, colorscale="Viridis_r",
+            xgap=2, ygap=2,
+        )
+    )  # fmt: skip
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(autorange="reversed", automargin=True, type="category")
+    return figure
+
+
+def _microseconds(value: float) -> str:
+    return "" if math.isnan(value) else rounded(float(f"{value:.3g}"))
+
+
 def cpu_figure(result: StudyResult) -> go.Figure:
     """User, system and I/O-wait share of each trial's cores."""
     measured = _measured(result)
@@ -185,7 +225,7 @@ def _bar(
     colour: str,
     form: str,
 ) -> go.Bar:
-    names = [describe_trial(each.trial).removeprefix("trial ") for each, _ in measured]
+    names = [each.trial.title.removeprefix("trial ") for each, _ in measured]
     return go.Bar(
         x=names, y=values, name=name, marker={"color": colour},
         hovertemplate=f"%{{x}}: {name} {form}<extra></extra>",
@@ -203,7 +243,7 @@ def curves_figure(result: StudyResult) -> go.Figure:
             go.Scatter(
                 x=[point.train_time_s for point in each.checkpoints],
                 y=[100 * point.val_accuracy for point in each.checkpoints],
-                mode="lines+markers", name=escape(describe_trial(each.trial)),
+                mode="lines+markers", name=escape(each.trial.title),
                 line={
                     "color": GREY if each is result.default else COLOURS[index % 6],
                     "dash": ("solid", "dash", "dot")[index // 6 % 3],
@@ -215,9 +255,12 @@ def curves_figure(result: StudyResult) -> go.Figure:
 
 
 def curve_trials(result: StudyResult) -> list[TrialResult]:
-    """The default and the front's trials that have a curve, twelve at most."""
-    front = [each for each in result.front if each is not result.default]
-    chosen = ([result.default] if result.default else []) + front
+    """The default and the runs behind the front that have a curve, twelve at most."""
+    origins = {
+        each.trial.origin: None for each in [*filter(None, [result.default]), *result.front]
+    }
+    runs = {each.trial.number: each for each in result.trials}
+    chosen = [runs[number] for number in origins if number in runs]
     return [each for each in chosen if each.checkpoints][:_CURVES]
 
 

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tuner.progress import ABBREVIATED, abbreviate_params, describe_trial, printable
+from tuner.progress import ABBREVIATED, abbreviate_params, printable
 from tuner.report.front import framework_versions
 from tuner.report.wording import (
     NOT_VERIFIED,
@@ -172,7 +172,7 @@ def _front_table(result: StudyResult) -> Table:
     table.add_column(ABBREVIATED)
     for each in result.front:
         values = [objective_text(each, objective) for objective in result.objectives]
-        table.add_row(describe_trial(each.trial), *values, _params(each))
+        table.add_row(each.trial.title, *values, _params(each))
     return table
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from tuner.pareto import Direction, Objective
 from tuner.progress import printable
-from tuner.results import Interval, StudyResult, Verified, front_of, hypervolume_over_time
-from tuner.trial import TrialResult
+from tuner.results import StudyResult, Verified, front_of, hypervolume_over_time
+from tuner.trial import Interval, TrialResult
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D31", "#7F7F7F")
 """Okabe and Ito's colours, told apart without red and green; vermilion is kept for verified."""
@@ -27,7 +27,7 @@ class Point:
     """A usable trial in the picture.
 
     Attributes:
-        result: The trial.
+        result: The trial, or what was derived from one.
         x, y: Where it is drawn.
         on_front: Whether no other trial dominates it, over all objectives.
     """
@@ -95,7 +95,7 @@ def view_front(result: StudyResult) -> FrontView:
     x, y = choose_axes(result.objectives)
     points = _points(result, x, y)
     axes = [each for each in (y, x) if each is not None]
-    line = {id(each) for each in front_of(result.trials, axes)} if x else set()
+    line = {id(each) for each in front_of(result.points, axes)} if x else set()
     verified = [
         VerifiedPoint(each, place_x, place_y)
         for each in result.verified
@@ -165,10 +165,10 @@ def log_ticks(values: Sequence[float]) -> list[float]:
 
 
 def usable_points(result: StudyResult) -> list[TrialResult]:
-    """The trials for which every objective was measured as a finite number."""
+    """The points for which every objective was measured as a finite number."""
     return [
         each
-        for each in result.trials
+        for each in result.points
         if each.usable
         and all(
             math.isfinite(each.metrics.get(objective.metric, math.nan))
@@ -182,7 +182,7 @@ def _points(result: StudyResult, x: Objective | None, y: Objective) -> list[Poin
     return [
         Point(
             result=each,
-            x=shown(x, x.value(each.metrics)) if x else float(each.trial.number),
+            x=shown(x, x.value(each.metrics)) if x else float(each.trial.origin),
             y=shown(y, y.value(each.metrics)),
             on_front=id(each) in front,
         )
@@ -253,7 +253,7 @@ def view_growth(result: StudyResult) -> Growth | None:
         abs(end - (0.0 if each.direction is Direction.MINIMIZE else 1.0))
         for each, end in zip(result.objectives, corner, strict=True)
     )
-    volumes = hypervolume_over_time(result.trials, result.objectives, corner)
+    volumes = hypervolume_over_time(result.trials, result.objectives, corner, result.derived)
     words = [
         f"{label(each).rpartition(', ')[0]} {quantity(each, shown(each, end))}"
         for each, end in zip(result.objectives, corner, strict=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tuner.pareto import Objective
-from tuner.progress import describe_params, describe_trial, format_seconds
-from tuner.results import Interval, StudyResult, Verified
-from tuner.trial import TrialResult, TrialStatus
+from tuner.progress import describe_params, format_seconds
+from tuner.results import StudyResult, Verified
+from tuner.trial import Interval, TrialResult, TrialStatus
 
 NOT_VERIFIED = "Not verified: nothing may be claimed."
 _MIB = 2**20
+_FACTORS_WITHIN = 1.25  # else the time an iteration takes depends on more than batch and runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,7 @@ def accuracy_words(point: Verified) -> str:
 
 def footnotes(result: StudyResult) -> list[str]:
     """How the figures came about, and what was left out, one line each."""
-    notes = [*_run_notes(result.verified), *projection_notes(result)]
+    notes = [*_run_notes(result.verified), *projection_notes(result), *_composed_notes(result)]
     if result.verified:
         confidence = f"{100 * result.verified[0].confidence:g} %"
         notes.append(
@@ -246,6 +248,45 @@ def _run_notes(verified: Iterable[Verified]) -> list[str]:
             )
         ways.setdefault(way, []).append(each.name)
     return [f"{', '.join(names)}: {way}." for way, names in ways.items()]
+
+
+def _composed_notes(result: StudyResult) -> list[str]:
+    """Composed and verified times side by side, and what the race threw away."""
+    notes = [
+        f"{each.name.capitalize()}: {format_seconds(each.composed[0])} s and "
+        f"{100 * each.composed[1]:.2f} % composed, "
+        f"{format_seconds(each.train_time_s.value)} s and "
+        f"{100 * each.test_accuracy.value:.2f} % (test) verified"
+        + (
+            f": its composed {each.refuted} is refuted, the verified one stands."
+            if each.refuted
+            else "."
+        )
+        for each in result.verified
+        if each.composed is not None
+    ]
+    runtimes = result.runtimes
+    if runtimes is not None:
+        raced = f"{count(len(runtimes.settings), 'runtime setting')} raced in "
+        raced += count(len(runtimes.probes), "probe")
+        if runtimes.disturbed:
+            raced += f"; {count(runtimes.disturbed, 'disturbed probe')} thrown away"
+        if runtimes.faults:
+            raced += f"; {count(len(runtimes.faults), 'setting')} could not be measured"
+        notes.append(f"{raced}.")
+    ratios = result.pace_ratios
+    if ratios:
+        middle = statistics.median(ratios)
+        kept = (
+            f"Runs took {middle:.2f} times ({ratios[0]:.2f}–{ratios[-1]:.2f}) what probes promised"
+        )
+        doubt = not 1 / _FACTORS_WITHIN <= middle <= _FACTORS_WITHIN
+        notes.append(
+            f"{kept}: time does not factor here, trust no time that was composed."
+            if doubt
+            else f"{kept}."
+        )
+    return notes
 
 
 def projection_notes(result: StudyResult) -> list[str]:
@@ -291,7 +332,7 @@ def interruption(result: StudyResult) -> str:
 
 def front_label(result: TrialResult) -> str:
     """A trial and its params in words, for hover texts and lists."""
-    return f"{describe_trial(result.trial)}: {describe_params(result.params)}"
+    return f"{result.trial.title}: {describe_params(result.params)}"
 
 
 def objective_text(trial: TrialResult, objective: Objective) -> str:

@@ -8,6 +8,7 @@ iterations it reached, for which its figures are true.
 from __future__ import annotations
 
 import importlib.util
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -55,6 +56,7 @@ class JointSearch:
         seed: int,
     ) -> None:
         self.space, self.objectives, self.constraints = space, objectives, constraints
+        self._seed = seed
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         directions = [optuna.study.StudyDirection[each.direction.name] for each in objectives]
         try:
@@ -70,8 +72,12 @@ class JointSearch:
         self.default = default
         self._default_outside = bool(space.contains(default))
         if not self._study.trials:
-            for number, params in enumerate([default, *space.start_points(default)]):
+            for number, params in enumerate(self._first()):
                 self._enqueue(number, params)
+
+    def _first(self) -> list[Params]:
+        """What is tried before anything else, the default in front."""
+        return [self.default, *self.space.start_points(self.default)]
 
     def _enqueue(self, number: int, params: Params) -> None:
         outside = number == 0 and self._default_outside
@@ -83,20 +89,31 @@ class JointSearch:
         trials = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         return [each.user_attrs[_NUMBER] for each in trials if _NUMBER in each.user_attrs]
 
-    def ask(self) -> tuple[int, dict[str, ParamValue]]:
-        """The next trial: its number, counted from 0, and its params; number 0 is the default."""
+    def recall(self, results: Sequence[TrialResult]) -> None:
+        """Learn from the trials of an earlier session: the storage knows them all."""
+
+    def ask(self, limit_s: float = math.inf) -> tuple[int, dict[str, ParamValue]]:  # noqa: ARG002
+        """The next trial: its number, counted from 0, and its params; number 0 is the default.
+
+        ``limit_s`` is the longest that it may train, which this search has no use for.
+        """
+        following = self._next_number()
         trial = self._study.ask()
         number = trial.user_attrs.get(_NUMBER)
         if number is None:
-            numbers = [
-                each.user_attrs.get(_NUMBER, -1) for each in self._study.get_trials(deepcopy=False)
-            ]
-            number = max(numbers) + 1
+            number = following
             trial.set_user_attr(_NUMBER, number)
         outside = number == 0 and self._default_outside
         params = dict(self.default) if outside else self.space.suggest(trial)
         self._open[number] = trial
         return number, params
+
+    def _next_number(self) -> int:
+        trials = self._study.get_trials(deepcopy=False)
+        return max((each.user_attrs.get(_NUMBER, -1) for each in trials), default=-1) + 1
+
+    def _waiting(self) -> list[optuna.trial.FrozenTrial]:
+        return self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
 
     def tell(self, result: TrialResult) -> None:
         """Learn how a trial ended; telling the same trial again changes nothing."""
@@ -122,8 +139,7 @@ class JointSearch:
         trial = self._open.pop(number, None) or self._reopen(number)
         if trial is None:
             return
-        waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-        if number not in {each.user_attrs.get(_NUMBER) for each in waiting}:
+        if number not in {each.user_attrs.get(_NUMBER) for each in self._waiting()}:
             self._study.enqueue_trial(dict(trial.params), user_attrs={_NUMBER: number})
         self._study.tell(trial, state=TrialState.FAIL)
 

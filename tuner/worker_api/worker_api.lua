@@ -227,9 +227,10 @@ local function check_learning(trial, iteration, loss, accuracy)
    end
 end
 
--- Iterations at which accuracy is looked at, as a set, and the next of them after each one.
+-- Iterations at which accuracy is looked at, as a set, and the next of them after each one. Without
+-- any nothing is evaluated, the end included: only the time is asked for.
 local function read_marks(trial)
-   local marks = {[trial.iterations] = true}
+   local marks = {}
    for mark in tostring(trial.eval_at):gmatch("%d+") do marks[tonumber(mark)] = true end
    local function next_after(iteration)
       local nearest = trial.iterations
@@ -259,6 +260,9 @@ local function train(trial, step, evaluate, max_chunk)
       local stopped = false
       if now - looked > LOOK_S then looked, stopped = now, trial:stop_requested() end
       local over = stopped or iteration >= trial.iterations
+      if over and not next(marks) then
+         return {iteration = iteration, train_time_s = train_s, val_accuracy = 0 / 0}, 0
+      end
       -- on the way, evaluation may not cost more than the training it follows
       if over or (marks[iteration] and train_s - seen_s >= eval_s) then
          local accuracy = evaluate("validation")

@@ -209,13 +209,15 @@ def _train(trial, step, evaluate, max_chunk):
     """Train to the last iteration or until the stop file appears.
 
     Returns the last checkpoint: iteration, train_time_s (evaluation not counted), val_accuracy
-    and eval_s, the seconds its evaluation took.
+    and eval_s, the seconds its evaluation took. Without marks nothing is evaluated, the end
+    included: only the time is asked for.
     """
-    marks = [int(mark) for mark in str(trial.eval_at).split(",") if mark] + [trial.iterations]
+    marks = [int(mark) for mark in str(trial.eval_at).split(",") if mark]
+    ends = marks + [trial.iterations]
     iteration, train_s, chunk, looked = 0, 0.0, 1, clock()
     seen_s, eval_s = 0.0, 0.0  # training at the last evaluation, and what that took
     while True:
-        count = min(chunk, min(mark for mark in marks if mark > iteration) - iteration)
+        count = min(chunk, min(end for end in ends if end > iteration) - iteration)
         start = clock()
         loss = float(step(count))
         now = clock()
@@ -226,6 +228,13 @@ def _train(trial, step, evaluate, max_chunk):
         if now - looked > LOOK_S:
             looked, stopped = now, trial.stop_requested()
         over = stopped or iteration >= trial.iterations
+        if over and not marks:
+            return {
+                "iteration": iteration,
+                "train_time_s": train_s,
+                "val_accuracy": None,
+                "eval_s": 0.0,
+            }
         # on the way, evaluation may not cost more than the training it follows
         if over or (iteration in marks and train_s - seen_s >= eval_s):
             accuracy = evaluate("validation")

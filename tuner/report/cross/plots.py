@@ -12,7 +12,7 @@ from tuner.pareto import Direction
 from tuner.report.cross.view import CrossView, Entrant, Gain
 from tuner.report.plots import GREY, error_bars, log_axis, new_figure, pareto_figure
 from tuner.report.view import COLOURS, VerifiedPoint
-from tuner.results import Interval
+from tuner.trial import Interval
 
 _FRONTS_PX, _GAINS_PX, _ROW_PX = 660, 130, 34
 

@@ -13,7 +13,8 @@ from tuner.report.cross.labels import Spot, place_labels
 from tuner.report.cross.ledger import finest, ledger, titles
 from tuner.report.view import FrontView, Point, VerifiedPoint, choose_axes, view_front
 from tuner.report.wording import is_faster, is_slower
-from tuner.results import Comparison, CostRatio, CrossResult, Interval, StudyResult, front_of
+from tuner.results import Comparison, CostRatio, CrossResult, StudyResult, front_of
+from tuner.trial import Interval
 
 _PADDING = 0.18  # of the range across, left and right of it: room for labels
 

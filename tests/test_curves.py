@@ -1,0 +1,88 @@
+"""Tests of ``tuner.search.curves``."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tuner.search.curves import Curve, CurveModel, front_gain
+
+ITERATIONS = (20, 40, 80, 160, 320, 640)
+
+
+def error(place, iterations):
+    """A power of the iterations, best in the middle of the first axis."""
+    rate = 0.6 - 1.5 * (place[0] - 0.5) ** 2 + 0.02 * place[1]
+    return 0.9 * (iterations / 10) ** -rate
+
+
+def curve(place, iterations=ITERATIONS):
+    return Curve(place, iterations, tuple(1 - error(place, each) for each in iterations))
+
+
+@pytest.fixture
+def model():
+    rng = np.random.default_rng(0)
+    model = CurveModel(2000)
+    model.fit([curve(tuple(rng.random(2))) for _ in range(12)])
+    return model
+
+
+def test_curves_at_new_places_are_predicted(model):
+    places = np.array([[0.5, 0.5], [0.2, 0.7], [0.8, 0.3]])
+    iterations = np.tile([30.0, 300.0], (3, 1))
+    mean, deviation = model.predict(places, iterations)
+    assert mean.shape == deviation.shape == (3, 2)
+    truth = np.log([[error(place, each) for each in (30, 300)] for place in places])
+    assert np.abs(mean - truth).max() < 0.15
+
+
+def test_what_lies_far_from_all_runs_is_uncertain(model):
+    near, far = np.array([[0.5, 0.5]]), np.array([[0.5, 6.0]])
+    iterations = np.array([[100.0]])
+    assert model.predict(far, iterations)[1] > 2 * model.predict(near, iterations)[1]
+
+
+def test_many_points_are_thinned(model):
+    model.fit([curve((x / 100, 0.5), tuple(range(20, 620, 20))) for x in range(100)])
+    mean, _ = model.predict(np.array([[0.5, 0.5]]), np.array([[300.0]]))
+    assert mean[0, 0] == pytest.approx(math.log(error((0.5, 0.5), 300)), abs=0.1)
+
+
+FRONT = [(1.0, 0.8), (10.0, 0.9)]
+TIMES = np.array([[1.0, 10.0, 100.0]])
+SURE = np.full((1, 3), 1e-9)
+
+
+def logs(*accuracies):
+    return np.log(1.001 - np.array([accuracies]))
+
+
+def test_what_lies_below_the_front_adds_nothing():
+    assert front_gain(logs(0.5, 0.85, 0.9), SURE, TIMES, FRONT).max() == pytest.approx(0, abs=1e-9)
+
+
+def test_the_gain_is_the_area_above_the_front_in_logarithmic_time():
+    gain = front_gain(logs(0.8, 0.95, 0.95), SURE, TIMES, FRONT)[0]
+    assert gain[0] == pytest.approx(0, abs=1e-9)
+    assert gain[1] == pytest.approx(0.025, rel=0.05)  # 0.05 over half of the axis
+    assert gain[2] == pytest.approx(gain[1])
+
+
+def test_without_a_front_everything_is_gained():
+    gain = front_gain(logs(0.8, 0.8, 0.8), SURE, TIMES, [])[0]
+    assert gain[-1] == pytest.approx(0.8, rel=0.01)
+
+
+def test_the_uncertain_are_worth_a_try():
+    unsure = np.full((1, 3), 0.8)
+    sure = front_gain(logs(0.75, 0.85, 0.88), SURE, TIMES, FRONT)
+    assert front_gain(logs(0.75, 0.85, 0.88), unsure, TIMES, FRONT)[0, -1] > sure[0, -1] + 0.01
+
+
+def test_training_on_never_takes_anything_away():
+    rng = np.random.default_rng(1)
+    mean = np.log(rng.random((50, 8)))
+    times = np.sort(rng.random((50, 8)) * 100 + 0.1, axis=1)
+    gains = front_gain(mean, np.full(mean.shape, 0.2), times, FRONT)
+    assert (np.diff(gains, axis=1) >= -1e-12).all()

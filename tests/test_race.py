@@ -1,0 +1,152 @@
+"""Tests of ``tuner.race`` with workers that only reckon: their clock is the race's."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import random
+from collections import defaultdict
+
+import pytest
+
+from tests.report_samples import make_measurement
+from tuner.race import Race
+from tuner.registry import find_setting_file
+from tuner.space import SearchSpace
+from tuner.trial import TrialKind, TrialResult, TrialStatus
+
+FLAGS = ("avx2", "avx512f")
+START_S = 1.2
+LIBRARY = {
+    "openblas-pthread": 1.0, "openblas-openmp": 1.02, "mkl": 0.9, "blis": 8.0, "atlas": 2.5,
+    "reference": 60.0,
+}  # fmt: skip
+
+
+def seconds(params) -> float:
+    """Caffe's ways: threads that pay only in large batches, kernels that differ a little."""
+    batch = params["batch_size"]
+    threads = 2 if params["threads"] in ("unset", 2) else 1
+    parallel = 1.0 if threads == 1 else 0.55 + 20.0 / batch
+    kernel = {"SkylakeX": 0.85, "Haswell": 0.97}.get(params["blas_kernel"], 1.0)
+    return 1e-4 * (10 + batch) * LIBRARY[params["blas"]] * parallel * kernel
+
+
+class Machine:
+    """Time that passes only by training, and all that was done in it."""
+
+    def __init__(self, spread=0.0, slowdown=lambda _now: 1.0, lying=(), disturbed=0):
+        self.now = 0.0
+        self.noise = random.Random(3)
+        self.spread, self.slowdown, self.lying, self.disturbed = (
+            spread, slowdown, lying, disturbed,
+        )  # fmt: skip
+        self.spent = defaultdict(float)
+
+    @contextlib.contextmanager
+    def session(self, params):
+        self.now += START_S
+        self.spent[params["blas"]] += START_S
+        yield self
+
+    def run(self, trial) -> TrialResult:
+        assert trial.kind is TrialKind.PROBE
+        params = trial.params
+        pace = seconds(params) * self.slowdown(self.now)
+        pace *= math.exp(self.noise.gauss(0, self.spread))
+        done = max(1, min(params["iterations"], math.ceil(trial.train_time_limit_s / pace)))
+        self.now += done * pace
+        self.spent[params["blas"]] += done * pace
+        words = ""
+        if self.disturbed:
+            self.disturbed -= 1
+            pace, words = 3 * pace, "others used 80 % of its cores"
+        status = TrialStatus.COMPLETE if done == params["iterations"] else TrialStatus.STOPPED
+        if params["blas"] in self.lying:
+            status = TrialStatus.INVALID
+        measurement = dataclasses.replace(
+            make_measurement(done * pace), train_time_s=done * pace, disturbed=words
+        )
+        return TrialResult(trial, status, "", iterations=done, measurement=measurement)
+
+
+@pytest.fixture
+def space():
+    path = find_setting_file("search_spaces", "caffe")
+    return SearchSpace.load(path, cores=2, cpu_flags=FLAGS, dataset="mnist", model="default")
+
+
+def race(space, machine, budget_s=300.0, **changes):
+    default = space.default("mnist", "default").params
+    return Race(
+        space, default, machine.session, budget_s=budget_s, clock=lambda: machine.now, **changes
+    ).run()
+
+
+def truly_fastest(space, batch):
+    every = [
+        {"blas": blas, "threads": threads, "blas_kernel": kernel}
+        for blas in space.params["blas"].values({})
+        for threads in space.params["threads"].values({"blas": blas})
+        for kernel in space.params["blas_kernel"].values({"blas": blas})
+    ]
+    return min(seconds({**each, "batch_size": batch}) for each in every)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.04])
+@pytest.mark.parametrize("batch", [16, 64, 512])
+def test_the_winner_is_the_fastest_or_hardly_slower(space, batch, spread):
+    found = race(space, Machine(spread)).fastest(batch)
+    assert seconds({**found, "batch_size": batch}) <= 1.03 * truly_fastest(space, batch)
+
+
+def test_all_settings_are_members_and_the_default_is_one(space):
+    found = race(space, Machine())
+    default = space.default("mnist", "default").params
+    assert found.settings[0] == {name: default[name] for name in space.runtime}
+    for setting in found.settings:
+        assert space.contains({**default, **setting}) == ""
+
+
+def test_a_setting_60_times_slower_costs_two_seconds(space):
+    machine = Machine()
+    race(space, machine)
+    assert machine.spent["reference"] - START_S <= 2.0
+    assert machine.spent["blis"] - START_S <= 2.0, "beaten before its kernels were tried"
+    assert machine.now < 110
+
+
+def test_a_machine_that_slows_down_crowns_nobody_else(space):
+    for start in (5.0, 15.0, 25.0, 35.0):
+        machine = Machine(0.02, slowdown=lambda now, start=start: 1.6 if now > start else 1.0)
+        found = race(space, machine).fastest(64)
+        assert seconds({**found, "batch_size": 64}) <= 1.1 * truly_fastest(space, 64)
+
+
+def test_disturbed_probes_are_counted_and_measured_again(space):
+    found = race(space, Machine(disturbed=2))  # the first worker's first two
+    assert found.disturbed == 1
+    at = found.iteration_s(found.settings[0], 64).value
+    assert at == pytest.approx(seconds({**found.settings[0], "batch_size": 64}), rel=0.05)
+
+
+def test_a_lying_worker_never_wins(space):
+    found = race(space, Machine(lying=("mkl",)))
+    assert all(each["blas"] != "mkl" for each in found.settings)
+    assert any(setting["blas"] == "mkl" and "INVALID" in why for setting, why in found.faults)
+
+
+def test_the_budget_ends_it_with_what_is_known(space):
+    machine = Machine()
+    found = race(space, machine, budget_s=8.0)
+    assert found.probes
+    assert machine.now < 8.0 + 2 * START_S + 4
+
+
+def test_an_interrupt_ends_it(space):
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        race(space, Machine(), check=stop)

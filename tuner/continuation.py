@@ -1,0 +1,58 @@
+"""Whether training on can still pay: the optimistic continuation of a learning curve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner.trial import Checkpoint
+
+_LEAST_POINTS = 4  # a slope from fewer says nothing
+_SLOPES = 3  # the steepest of the last ones is believed to go on
+_OPTIMISM, _EXTRA = 1.25, 0.1  # times and plus the slope
+_SLACK = 0.001  # of accuracy: what adds less to the front adds nothing
+_LEAST_ERROR = 1e-4
+_STEPS = 16
+
+
+def can_extend(
+    checkpoints: Sequence[Checkpoint], rivals: Sequence[tuple[float, float]], end_s: float
+) -> bool:
+    """Whether a run may yet reach a point that none of ``rivals`` dominates.
+
+    Errors fall as a power of time (learning curves: doi:10.1109/TPAMI.2022.3220744), here at best
+    with the steepest of the latest slopes, each taken over a doubling, and a quarter more.
+
+    Args:
+        checkpoints: Of the run so far, in the order of training.
+        rivals: Seconds of training and validation accuracy of the best trials so far.
+        end_s: Training time at which the run will be over, seconds.
+    """
+    if not rivals or len(checkpoints) < _LEAST_POINTS:
+        return True
+    last = checkpoints[-1]
+    if last.val_accuracy > _best_by(last.train_time_s, rivals) + _SLACK:
+        return True
+    slope = _OPTIMISM * max(0.0, *_slopes(checkpoints)) + _EXTRA
+    error = max(1 - last.val_accuracy, _LEAST_ERROR)
+    for step in range(1, _STEPS + 1):
+        factor = max(end_s / last.train_time_s, 1.0) ** (step / _STEPS)
+        accuracy = 1 - error * factor**-slope
+        if accuracy > _best_by(last.train_time_s * factor, rivals) + _SLACK:
+            return True
+    return False
+
+
+def _best_by(time_s: float, rivals: Sequence[tuple[float, float]]) -> float:
+    return max((accuracy for rival_s, accuracy in rivals if rival_s <= time_s), default=0.0)
+
+
+def _slopes(checkpoints: Sequence[Checkpoint]) -> list[float]:
+    """Falls of the logarithm of the error by the logarithm of time, each over two checkpoints."""
+    falls = []
+    for before, after in list(zip(checkpoints, checkpoints[2:], strict=False))[-_SLOPES:]:
+        errors = [max(1 - each.val_accuracy, _LEAST_ERROR) for each in (before, after)]
+        times = [max(each.train_time_s, 1e-9) for each in (before, after)]
+        if times[1] > times[0]:
+            falls.append(math.log(errors[0] / errors[1]) / math.log(times[1] / times[0]))
+    return falls or [0.0]

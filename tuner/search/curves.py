@@ -1,0 +1,155 @@
+"""What to train next: a model of all learning curves, and what a run may be expected to add.
+
+The logarithm of the error is a Gaussian process over the params that affect accuracy and the
+logarithm of the iterations, learnt from every checkpoint of every run. A candidate is worth the
+area that its predicted curve adds above the front, in logarithmic time, for each second that it
+takes to train (expected improvement per second: doi:10.48550/arXiv.1206.2944; of a front:
+doi:10.1109/TEVC.2005.859463).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_Array = np.typing.NDArray[np.float64]
+
+_LEAST_ERROR = 1e-3
+_MOST_POINTS = 240  # a fit takes the cube of this
+_REFIT = 1.25  # the shape of the process is fitted anew when there is so many times as much data
+_QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 50, 70, 90 %
+_TIMES = 48
+_BLIND = 40  # places at which the model is told that the first iteration still guesses
+BLIND_ERROR = 0.9  # of ten classes
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The accuracy of one run as it trained.
+
+    Attributes:
+        place: Of its params in the unit cube, shape (d,).
+        iterations: At the checkpoints, ascending, shape (k,).
+        accuracy: Fractions 0–1, shape (k,).
+    """
+
+    place: tuple[float, ...]
+    iterations: tuple[int, ...]
+    accuracy: tuple[float, ...]
+
+
+class CurveModel:
+    """Predicts curves at places where nothing was trained.
+
+    Args:
+        most_iterations: The longest run, which bounds the axis of the iterations.
+        seed: Of the fit's random starts.
+    """
+
+    def __init__(self, most_iterations: int, seed: int = 0) -> None:
+        self._scale = math.log(max(most_iterations, 2))
+        self._seed = seed
+        self._kernel: object | None = None
+        self._fitted_with = 0
+
+    def fit(self, curves: Sequence[Curve]) -> None:
+        """Learn all curves anew."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+        points, targets = self._data(curves)
+        afresh = self._kernel is None or len(points) >= _REFIT * self._fitted_with
+        kernel = self._kernel
+        if kernel is None:
+            smooth = Matern([0.5] * points.shape[1], (0.05, 10.0), nu=2.5)
+            kernel = ConstantKernel(1.0, (0.05, 50.0)) * smooth + WhiteKernel(0.01, (1e-4, 0.3))
+        self._model = GaussianProcessRegressor(
+            kernel,
+            normalize_y=True,
+            optimizer="fmin_l_bfgs_b" if afresh else None,
+            random_state=self._seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self._model.fit(points, targets)
+        if afresh:
+            self._kernel, self._fitted_with = self._model.kernel_, len(points)
+
+    def _data(self, curves: Sequence[Curve]) -> tuple[_Array, _Array]:
+        """Points, shape (n, d + 1), and logarithms of the error, shape (n,).
+
+        Wherever a run is, it begins by guessing blindly, which the process must be told.
+        """
+        rows = [
+            (
+                *curve.place,
+                math.log(iteration) / self._scale,
+                math.log(1 - accuracy + _LEAST_ERROR),
+            )
+            for curve in curves
+            for iteration, accuracy in zip(curve.iterations, curve.accuracy, strict=True)
+        ]
+        data = np.asarray(rows)
+        if len(data) > _MOST_POINTS:
+            kept = np.linspace(0, len(data) - 1, _MOST_POINTS).round().astype(int)
+            data = data[kept]
+        places = np.random.default_rng(self._seed).random((_BLIND, data.shape[1] - 2))
+        blind = np.column_stack([places, np.zeros(_BLIND), np.full(_BLIND, math.log(BLIND_ERROR))])
+        data = np.concatenate([data, blind])
+        return data[:, :-1], data[:, -1]
+
+    def predict(self, places: _Array, iterations: _Array) -> tuple[_Array, _Array]:
+        """Curves at new places.
+
+        Args:
+            places: Shape (n, d).
+            iterations: Shape (n, k).
+
+        Returns:
+            Mean and standard deviation of the logarithm of the error, each of shape (n, k).
+        """
+        count, length = iterations.shape
+        points = np.concatenate(
+            [
+                np.repeat(places, length, axis=0),
+                (np.log(iterations) / self._scale).reshape(-1, 1),
+            ],
+            axis=1,
+        )
+        mean, deviation = self._model.predict(points, return_std=True)
+        return mean.reshape(count, length), deviation.reshape(count, length)
+
+
+def front_gain(
+    mean: _Array, deviation: _Array, times_s: _Array, front: Sequence[tuple[float, float]]
+) -> _Array:
+    """What each candidate's curve may be expected to add to the front.
+
+    Args:
+        mean: Of the logarithm of the error along each curve, shape (n, k).
+        deviation: Its standard deviation, shape (n, k).
+        times_s: Training time at each point of the curves, seconds, ascending, shape (n, k).
+        front: Training time and accuracy of the points to be surpassed.
+
+    Returns:
+        Accuracy gained, averaged over the logarithm of time from the least to the greatest time
+        in sight, shape (n, k): by training up to each point of the curve.
+    """
+    logs = np.log(times_s)
+    axis = np.linspace(logs.min(), logs.max(), _TIMES)
+    known = np.zeros(_TIMES)
+    for time_s, best in front:
+        later = axis >= math.log(max(time_s, 1e-9))
+        known[later] = np.maximum(known[later], best)
+    gains = np.zeros(mean.shape)
+    reached = axis[None, None, :] >= logs[:, :, None]  # (n, k, t)
+    for quantile in _QUANTILES:
+        accuracy = 1 + _LEAST_ERROR - np.exp(mean + quantile * deviation)
+        above = np.maximum(accuracy[:, :, None] - known, 0.0) * reached
+        gains += np.maximum.accumulate(above, axis=1).mean(axis=2) / len(_QUANTILES)
+    return gains
