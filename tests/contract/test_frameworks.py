@@ -256,8 +256,10 @@ def test_cpu_and_memory_agree_with_gnu_time(make_setup, name, tmp_path):
     report = tmp_path / "time.txt"
     setup = make_setup(name)
     setup = dataclasses.replace(setup, runtime=Timed(setup.runtime, report))
-    ballast = bytearray(b"x" * 2**30)
     trial = _trial(name, iterations=400)
+    if setup.framework.runtime.cache:  # a compiler beside the worker is in our peak, not in theirs
+        run_trial(make_setup(name), trial)
+    ballast = bytearray(b"x" * 2**30)
     with WorkerSession(setup, trial.params) as session:
         result = session.run(trial)
     assert result.status is TrialStatus.COMPLETE, (result.reason, result.log_tail)
@@ -271,7 +273,7 @@ def test_cpu_and_memory_agree_with_gnu_time(make_setup, name, tmp_path):
     # what the interpreter does at its end comes after our last look
     cpu_s = ours.cpu_user_s + ours.cpu_system_s
     assert cpu_s == pytest.approx(theirs, rel=0.05, abs=0.15)
-    # GNU time knows the largest process alone, we what it starts as well, such as a compiler
+    # GNU time knows the largest process alone, we all of them together
     assert 0.95 * peak <= ours.peak_memory_bytes <= 1.1 * peak
 
 
