@@ -54,3 +54,9 @@ def test_a_true_power_law_that_crosses_the_front_is_never_stopped(slope):
             )
             if crosses:
                 assert can_extend(curve(TIMES, accuracy), FRONT, end_s)
+
+
+def test_a_clock_that_stands_still_is_no_fault():
+    still = [Checkpoint(4 * step, 0.0, 1.0, 0.1) for step in range(1, 6)]
+    assert not can_extend(still, [(0.0, 0.9)], 0.0)
+    assert can_extend(still, [(0.5, 0.9)], 0.0)

@@ -12,6 +12,7 @@ _SLOPES = 3  # the steepest of the last ones is believed to go on
 _OPTIMISM, _EXTRA = 1.25, 0.1  # times and plus the slope
 _SLACK = 0.001  # of accuracy: what adds less to the front adds nothing
 _LEAST_ERROR = 1e-4
+_LEAST_S = 1e-9  # a clock may stand still between two looks
 _STEPS = 16
 
 
@@ -35,10 +36,11 @@ def can_extend(
         return True
     slope = _OPTIMISM * max(0.0, *_slopes(checkpoints)) + _EXTRA
     error = max(1 - last.val_accuracy, _LEAST_ERROR)
+    now_s = max(last.train_time_s, _LEAST_S)
     for step in range(1, _STEPS + 1):
-        factor = max(end_s / last.train_time_s, 1.0) ** (step / _STEPS)
+        factor = max(end_s / now_s, 1.0) ** (step / _STEPS)
         accuracy = 1 - error * factor**-slope
-        if accuracy > _best_by(last.train_time_s * factor, rivals) + _SLACK:
+        if accuracy > _best_by(now_s * factor, rivals) + _SLACK:
             return True
     return False
 
@@ -52,7 +54,7 @@ def _slopes(checkpoints: Sequence[Checkpoint]) -> list[float]:
     falls = []
     for before, after in list(zip(checkpoints, checkpoints[2:], strict=False))[-_SLOPES:]:
         errors = [max(1 - each.val_accuracy, _LEAST_ERROR) for each in (before, after)]
-        times = [max(each.train_time_s, 1e-9) for each in (before, after)]
+        times = [max(each.train_time_s, _LEAST_S) for each in (before, after)]
         if times[1] > times[0]:
             falls.append(math.log(errors[0] / errors[1]) / math.log(times[1] / times[0]))
     return falls or [0.0]

@@ -36,6 +36,7 @@ _ROUNDS = 3
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
 _DRIFT = 0.1  # a change of the default's pace (its logarithm) that is more than noise
 _KILL_S = 120.0
+_LEAST_S = 1e-9  # a clock may stand still
 
 
 def race_runtimes(
@@ -279,7 +280,7 @@ class Race:
             self.known.faults.append((setting, f"{result.status.value}: {result.reason}"))
             return None
         self._last_disturbed = bool(measured.disturbed)
-        self._last_s = measured.train_time_s / max(result.iterations, 1)
+        self._last_s = max(measured.train_time_s, _LEAST_S) / max(result.iterations, 1)
         return Probe(
             setting=setting,
             batch_size=batch,
