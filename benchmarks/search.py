@@ -35,7 +35,7 @@ import numpy as np
 
 from tuner.composition import compose
 from tuner.config import SamplerConfig
-from tuner.continuation import can_extend
+from tuner.continuation import can_extend, far_behind
 from tuner.measure import cpu_flags
 from tuner.pareto import OBJECTIVES, hypervolume
 from tuner.protocol import checkpoint_grid
@@ -84,6 +84,9 @@ class Recorded:
         self.batches = sorted({batch for batch, _ in self._grid})
         self.rates = sorted({rate for _, rate in self._grid})
         self.longest_s = float(table["seconds"])
+        self.most_iterations = max(
+            int(point[0]) for curve in self._grid.values() for point in curve
+        )
         self.space = self._space(table)
 
     def _space(self, table: dict[str, Any]) -> SearchSpace:
@@ -108,10 +111,9 @@ class Recorded:
                 for case, values in param.cases.items()
             }
             params[name] = dataclasses.replace(param, cases=cases)
-        most = max(point[0] for curve in self._grid.values() for point in curve)
         iterations = params["iterations"]
         assert isinstance(iterations, Range)
-        params["iterations"] = dataclasses.replace(iterations, high=float(most))
+        params["iterations"] = dataclasses.replace(iterations, high=float(self.most_iterations))
         return dataclasses.replace(space, params=params)
 
     def setting(self, params: Params) -> dict[str, Any]:
@@ -230,17 +232,15 @@ class Replay:
 
     @staticmethod
     def _goes_on(trial: Trial, points: Sequence[Checkpoint], end_s: float) -> bool:
-        last = points[-1]
-        far_behind = any(
-            accuracy - last.val_accuracy > 0.01 and time_s < 0.6 * last.train_time_s
-            for time_s, accuracy in trial.rivals
-        )
-        return not far_behind and (not trial.curve or can_extend(points, trial.rivals, end_s))
+        if far_behind(points, trial.rivals):
+            return False
+        return not trial.curve or can_extend(points, trial.rivals, end_s)
 
 
 def _result(trial: Trial, done: int, time_s: float, points: tuple[Checkpoint, ...]) -> TrialResult:
     whole = done == int(trial.params["iterations"] or 1)
     needed = [each for each in dataclasses.fields(Measurement) if each.default is MISSING]
+    # all that has no default is a number
     measurement = Measurement(**{each.name: 0 for each in needed})  # type: ignore[arg-type]
     return TrialResult(
         trial=trial,
@@ -258,11 +258,8 @@ def search(
     """Run one strategy. Returns machine time and true hypervolume after each of its trials."""
     machine = Replay(recorded, seed)
     runtimes = RuntimeMap()
-    default = {**recorded.default}
-    default["iterations"] = min(
-        int(default["iterations"] or 1),
-        int(recorded.space.params["iterations"].high),  # type: ignore[union-attr]
-    )
+    iterations = min(int(recorded.default["iterations"] or 1), recorded.most_iterations)
+    default = {**recorded.default, "iterations": iterations}
     with tempfile.TemporaryDirectory() as folder:
         given: dict[str, Any] = {
             "storage": f"sqlite:///{folder}/search.db?timeout=60", "name": "replay",
@@ -355,6 +352,8 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=1800.0, help="machine time a search, s")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if not given.tables:
+        parser.error(f"no table in {TABLES}; python benchmarks/record.py caffe records one")
     frameworks = [
         compare(path, given.seeds, given.budget, lambda line: print(line, file=sys.stderr))
         for path in given.tables

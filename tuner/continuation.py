@@ -1,4 +1,4 @@
-"""Whether training on can still pay: the optimistic continuation of a learning curve."""
+"""Whether training on can still pay, from what a run has reached and what others had by then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from tuner.trial import Checkpoint
 
+_FAR_BEHIND_ACCURACY = 0.01  # a trial this far behind one that took
+_FAR_BEHIND_TIME = 0.6  # this fraction of its time leads nowhere
 _LEAST_POINTS = 4  # a slope from fewer says nothing
 _SLOPES = 3  # the steepest of the last ones is believed to go on
 _OPTIMISM, _EXTRA = 1.25, 0.1  # times and plus the slope
@@ -14,6 +16,20 @@ _SLACK = 0.001  # of accuracy: what adds less to the front adds nothing
 _LEAST_ERROR = 1e-4
 _LEAST_S = 1e-9  # a clock may stand still between two looks
 _STEPS = 16
+
+
+def far_behind(
+    checkpoints: Sequence[Checkpoint], rivals: Sequence[tuple[float, float]]
+) -> tuple[float, float] | None:
+    """The rival that was plainly better in plainly less time: its seconds and accuracy, if any."""
+    if not checkpoints:
+        return None
+    last = checkpoints[-1]
+    for time_s, accuracy in rivals:
+        ahead = accuracy - last.val_accuracy > _FAR_BEHIND_ACCURACY
+        if ahead and time_s < _FAR_BEHIND_TIME * last.train_time_s:
+            return time_s, accuracy
+    return None
 
 
 def can_extend(

@@ -41,7 +41,7 @@ def checkpoint_grid(iterations: int, curve: bool = False) -> list[int]:
     """Iterations at which accuracy is looked at, ascending, the last one included.
 
     Its half, quarter and eighth as well; for a ``curve`` steps of the square root of two, down to
-    an accuracy that nobody asks for.
+    the 512th part.
     """
     halvings, step = (_CURVE_HALVINGS, 0.5) if curve else (_CHECKPOINT_HALVINGS, 1.0)
     marks = {

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.continuation import can_extend
+from tuner.continuation import can_extend, far_behind
 from tuner.errors import ProtocolError
 from tuner.measure import ResourceMonitor, mapped_files, process_tree
 from tuner.protocol import EventLog, request_stop, trained_iterations
@@ -21,8 +21,6 @@ Listener = Callable[[Trial, int, float], None]
 """Called with the trial, its iterations and its training seconds so far."""
 
 _HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
-_FAR_BEHIND_ACCURACY = 0.01  # a trial this far behind one that took
-_FAR_BEHIND_TIME = 0.6  # this fraction of its time is stopped
 _POLL_S = (0.002, 0.05)
 _LEAST_FREE_DISK_BYTES = 64 * 2**20
 
@@ -136,14 +134,8 @@ class Watch:
         return ""
 
     def _far_behind(self) -> str:
-        if not self.log.checkpoints or not self.trial.rivals:
-            return ""
-        last = self.log.checkpoints[-1]
-        for time_s, accuracy in self.trial.rivals:
-            ahead = accuracy - last.val_accuracy > _FAR_BEHIND_ACCURACY
-            if ahead and time_s < _FAR_BEHIND_TIME * last.train_time_s:
-                return f"another trial had {100 * accuracy:.1f} % after {time_s:.1f} s"
-        return ""
+        rival = far_behind(self.log.checkpoints, self.trial.rivals)
+        return f"another trial had {100 * rival[1]:.1f} % after {rival[0]:.1f} s" if rival else ""
 
     def _futile(self) -> str:
         """Why the further course of a learning curve can add nothing to the front."""
