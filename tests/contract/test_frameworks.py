@@ -257,8 +257,6 @@ def test_cpu_and_memory_agree_with_gnu_time(make_setup, name, tmp_path):
     setup = make_setup(name)
     setup = dataclasses.replace(setup, runtime=Timed(setup.runtime, report))
     trial = _trial(name, iterations=400)
-    if setup.framework.runtime.cache:  # a compiler beside the worker is in our peak, not in theirs
-        run_trial(make_setup(name), trial)
     ballast = bytearray(b"x" * 2**30)
     with WorkerSession(setup, trial.params) as session:
         result = session.run(trial)
@@ -273,8 +271,10 @@ def test_cpu_and_memory_agree_with_gnu_time(make_setup, name, tmp_path):
     # what the interpreter does at its end comes after our last look
     cpu_s = ours.cpu_user_s + ours.cpu_system_s
     assert cpu_s == pytest.approx(theirs, rel=0.05, abs=0.15)
-    # GNU time knows the largest process alone, we all of them together
-    assert 0.95 * peak <= ours.peak_memory_bytes <= 1.1 * peak
+    # GNU time knows the largest process alone, we all of them together; a framework that compiles
+    # has its compiler beside it (Theano does not keep all that it compiles), so there are two
+    at_once = 2 if setup.framework.runtime.cache else 1
+    assert 0.95 * peak <= ours.peak_memory_bytes <= (at_once + 0.1) * peak
 
 
 def test_the_worker_is_small_and_imports_nothing_of_the_host(name):
