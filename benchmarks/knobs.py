@@ -19,25 +19,16 @@ import math
 import re
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.config import MeasureConfig
-from tuner.datasets import load_dataset
+from workbench import MODEL, workbench
+
 from tuner.errors import TunerError
-from tuner.measure import cpu_flags, machine_facts, parse_cores, total_memory_bytes
-from tuner.registry import (
-    find_setting_file,
-    framework_folder,
-    list_frameworks,
-    load_dataset_config,
-    load_framework,
-    tuner_home,
-)
+from tuner.measure import machine_facts, parse_cores
+from tuner.registry import list_frameworks
 from tuner.runner import TrialSetup, WorkerSession
-from tuner.runtimes import ensure_installed, find_runtime
 from tuner.space import Choices, SearchSpace
 from tuner.trial import Params, ParamValue, Trial, TrialResult, TrialStatus
 
@@ -61,7 +52,7 @@ class Setting:
 
 def settings_of(space: SearchSpace) -> list[Setting]:
     """The default first, then every single change of a runtime param."""
-    base = dict(space.default("mnist", "lenet").params)
+    base = dict(space.default("mnist", MODEL).params)
     found = [Setting("default", "", base)]
     for name, param in space.params.items():
         if not isinstance(param, Choices):
@@ -138,27 +129,9 @@ def _effect(setting: Setting, default: Setting) -> tuple[float, float, float, bo
 def measure_framework(name: str, rounds: int, seconds: float) -> list[str]:
     """All rows of one framework; one row with the reason where it cannot be had."""
     try:
-        framework = load_framework(name)
-        runtime = find_runtime(framework)
-        ensure_installed(runtime)
-        cores = parse_cores("")
-        path = find_setting_file("search_spaces", name)
-        space = SearchSpace.load(path, cores=len(cores), cpu_flags=cpu_flags())
-        settings = settings_of(space)
-        with tempfile.TemporaryDirectory(dir=tuner_home()) as folder:
-            setup = TrialSetup(
-                framework=framework,
-                runtime=runtime,
-                dataset=load_dataset(load_dataset_config("mnist_5k")),
-                model="lenet",
-                worker=framework_folder(name) / framework.worker,
-                folder=Path(folder),
-                marker=f"knobs-{name}",
-                cores=cores,
-                memory_limit_bytes=int(0.8 * total_memory_bytes()),
-                measure=MeasureConfig(),
-            )
-            measure(setup, settings, rounds, seconds)
+        with workbench(name, "mnist_5k") as bench:
+            settings = settings_of(bench.space)
+            measure(bench.setup, settings, rounds, seconds)
     except TunerError as error:
         return [f"| {name} | – | – | – | – | – | {error} |"]
     return list(rows(name, settings))

@@ -3,7 +3,10 @@
 Runs a study of 50 trials of the synthetic framework (about 10 ms of worker each), and the monitor
 for ten seconds over a process tree of its own. Targets: 0.25 s a trial, 1 % of a core.
 
-    python benchmarks/overhead.py [--trials 50] [--json]
+    python benchmarks/overhead.py [--trials 50] [--search joint|factored] [--json]
+
+``last_ten_to_tenth`` (with ``--trials 1000``; medians over ten trials) says whether the cost
+of a trial stays flat; target: 1.5.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tuner.config import BudgetConfig, MeasureConfig, TuneConfig, VerifyConfig
+from tuner.config import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
 from tuner.measure import ResourceMonitor, parse_cores
 from tuner.progress import StudyProgress
 from tuner.registry import load_dataset_config, load_framework
@@ -39,7 +42,7 @@ class _Stopwatch(StudyProgress):
         self.starts.append(time.perf_counter())
 
 
-def trial_costs(trials: int) -> list[float]:
+def trial_costs(trials: int, search: str) -> list[float]:
     """Wall seconds from each trial's start to the next one's, worker included."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TUNER_HOME"] = f"{folder}/home"
@@ -49,7 +52,8 @@ def trial_costs(trials: int) -> list[float]:
                 framework=load_framework("synthetic", str(SYNTHETIC)),
                 framework_path=str(SYNTHETIC),
                 dataset=load_dataset_config("digits"),
-                budget=BudgetConfig(time_s=600, trials=trials),
+                search=SearchConfig(search),
+                budget=BudgetConfig(time_s=3600, trials=trials, trial_share=0.001),
                 verify=VerifyConfig(finalists=0),
                 measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
                 tracking_uri=f"sqlite:///{folder}/mlflow.db",
@@ -87,17 +91,22 @@ def main() -> None:
     """Measure and print both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--search", default="joint", choices=["joint", "factored"])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
-    costs = trial_costs(arguments.trials)
+    costs = trial_costs(arguments.trials, arguments.search)
     tenth = max(1, len(costs) // 10)
     figures = {
         "trials": arguments.trials,
+        "search": arguments.search,
         "seconds_a_trial_mean": round(statistics.fmean(costs), 4),
         "seconds_a_trial_median": round(statistics.median(costs), 4),
         "seconds_a_trial_max": round(max(costs), 4),
         "last_tenth_to_first_tenth": round(
             statistics.median(costs[-tenth:]) / statistics.median(costs[1 : tenth + 1]), 3
+        ),
+        "last_ten_to_tenth": round(
+            statistics.median(costs[-10:]) / statistics.median(costs[5:15]), 3
         ),
         "monitor_pct_of_a_core": round(monitor_cost_pct(), 3),
     }

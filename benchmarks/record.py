@@ -1,42 +1,32 @@
 """Record how a framework really trains: a table from which searches are replayed without training.
 
 Two parts. *Paces*: seconds an iteration for every runtime setting at three batch sizes, measured
-in warm workers, and the seconds a cold worker takes to start. *Curves*: validation accuracy at
-the checkpoints of one real run for each point of a grid of batch sizes and learning rates, trained
-at the fastest setting for a stated time. What is recorded is what was measured: nothing is
-smoothed, and a run that diverged is one.
+in warm workers, and the seconds a cold worker takes beside its training; nothing else may run
+meanwhile. *Curves*, of each data set: validation accuracy at the checkpoints of one real run for
+each point of a grid of batch sizes and learning rates, trained at the fastest setting for a stated
+time. What is recorded is what was measured: nothing is smoothed, and a run that diverged is one.
 
-    python benchmarks/record.py caffe [--dataset mnist] [--seconds 15] [--grid 6]
+    python benchmarks/record.py caffe --paces
+    python benchmarks/record.py caffe --curves mnist fashion_mnist [--seconds 20] [--grid 5]
 
-writes ``benchmarks/tables/<framework>-<dataset>.json``; an interrupted recording goes on.
+writes ``benchmarks/tables/<framework>.json``; an interrupted recording goes on.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from workbench import MODEL, Workbench, workbench
 
-from tuner.config import MeasureConfig
-from tuner.datasets import load_dataset
-from tuner.measure import cpu_flags, fingerprint, machine_facts, parse_cores, total_memory_bytes
-from tuner.registry import (
-    find_setting_file,
-    load_dataset_config,
-    load_framework,
-    tuner_home,
-    worker_script,
-)
-from tuner.runner import TrialSetup, WorkerSession, run_trial
+from tuner.measure import fingerprint, machine_facts
+from tuner.runner import WorkerSession, run_trial
 from tuner.runtime_map import Probe, RuntimeMap
-from tuner.runtimes import ensure_installed, find_runtime
 from tuner.space import Choices, Range, SearchSpace
 from tuner.study_folder import write_atomically
 from tuner.trial import ParamValue, Trial, TrialKind, TrialResult
@@ -44,6 +34,7 @@ from tuner.trial import ParamValue, Trial, TrialKind, TrialResult
 TABLES = Path(__file__).parent / "tables"
 PROBE_S = 0.4
 KILL_S = 600.0
+FIRST_LOOK = 40  # iterations; a quarter of it is looked at first
 
 
 def every_setting(space: SearchSpace) -> Iterator[dict[str, ParamValue]]:
@@ -66,51 +57,22 @@ class Recorder:
     Args:
         framework: Its name.
         dataset: Name of the data set.
-        seconds: Longest training of a curve.
-        grid: Points of each axis of the curves.
-        folder: For trials.
+        bench: The same, made ready.
     """
 
-    def __init__(
-        self, framework: str, dataset: str, seconds: float, grid: int, folder: Path
-    ) -> None:
-        self.path = TABLES / f"{framework}-{dataset}.json"
-        config = load_framework(framework)
-        runtime = find_runtime(config)
-        ensure_installed(runtime)
-        cores = parse_cores("")
-        self.space = SearchSpace.load(
-            find_setting_file("search_spaces", framework),
-            cores=len(cores), cpu_flags=cpu_flags(), dataset=dataset, model="lenet",
-        )  # fmt: skip
-        self.default = dict(self.space.default(dataset, "lenet").params)
-        self.setup = TrialSetup(
-            framework=config,
-            runtime=runtime,
-            dataset=load_dataset(load_dataset_config(dataset)),
-            model="lenet",
-            worker=worker_script(config, None),
-            folder=folder,
-            marker=f"record-{framework}",
-            cores=cores,
-            memory_limit_bytes=int(0.8 * total_memory_bytes()),
-            measure=MeasureConfig(),
-        )
-        self.seconds, self.numbers = seconds, itertools.count(1)
-        facts = machine_facts(cores)
+    def __init__(self, framework: str, dataset: str, bench: Workbench) -> None:
+        self.dataset, self.space, self.setup = dataset, bench.space, bench.setup
+        self.default = dict(bench.default)
+        self.path = TABLES / f"{framework}.json"
+        self.numbers = itertools.count(1)
+        facts = machine_facts(bench.setup.cores)
         self.table: dict[str, Any] = {
-            "framework": framework, "dataset": dataset, "model": "lenet", "default": self.default,
-            "machine": facts, "fingerprint": fingerprint(facts, runtime.packages()),
-            "seconds": seconds, "paces": [], "faults": [], "curves": [],
+            "framework": framework, "model": MODEL, "default": self.default, "machine": facts,
+            "fingerprint": fingerprint(facts, bench.setup.runtime.packages()),
+            "paces": [], "faults": [], "curves": {},
         }  # fmt: skip
         if self.path.exists():
             self.table = json.loads(self.path.read_text(encoding="utf-8"))
-        self.batches = [int(each) for each in self._axis("batch_size", 3)]
-        self.places = list(
-            itertools.product(
-                map(round, self._axis("batch_size", grid)), self._axis("learning_rate", grid)
-            )
-        )
 
     def _axis(self, name: str, points: int) -> list[float]:
         param = self.space.params[name]
@@ -140,10 +102,14 @@ class Recorder:
                 fault = f"{first.status.value}: {first.reason}"
                 self.table["faults"].append({"setting": setting, "reason": fault})
                 return
-            for batch in self.batches:
+            for batch in map(int, self._axis("batch_size", 3)):
                 warm = self._probe(session, params, batch, 3)
                 iterations = max(3, round(PROBE_S / _pace(warm)))
-                iteration_s[str(batch)] = _pace(self._probe(session, params, batch, iterations))
+                for _ in range(self.setup.measure.repeats + 1):
+                    probe = self._probe(session, params, batch, iterations)
+                    if probe.measurement and not probe.measurement.disturbed:
+                        break
+                iteration_s[str(batch)] = _pace(probe)
         start_s = first.measurement.wall_time_s - first.measurement.train_time_s
         self.table["paces"].append(
             {"setting": setting, "start_s": start_s, "iteration_s": iteration_s}
@@ -162,42 +128,55 @@ class Recorder:
             )
         )
 
-    def record_curves(self) -> None:
-        """One real run a point of the grid, at the fastest setting for its batch size."""
+    def record_curves(self, seconds: float, grid: int) -> None:
+        """One real run a point of the grid, at the fastest setting for its batch size.
+
+        Args:
+            seconds: Longest training of a curve.
+            grid: Points of each axis.
+        """
         runtimes = RuntimeMap(
-            Probe(each["setting"], int(batch), seconds)
+            Probe(each["setting"], int(batch), iteration_s)
             for each in self.table["paces"]
-            for batch, seconds in each["iteration_s"].items()
+            for batch, iteration_s in each["iteration_s"].items()
         )
-        known = {(each["batch_size"], each["learning_rate"]) for each in self.table["curves"]}
-        places = [each for each in self.places if each not in known]
+        made = self.table["curves"].setdefault(self.dataset, {"seconds": seconds, "runs": []})
+        known = {(each["batch_size"], each["learning_rate"]) for each in made["runs"]}
+        axes = map(round, self._axis("batch_size", grid)), self._axis("learning_rate", grid)
+        places = [each for each in itertools.product(*axes) if each not in known]
         most = self.space.params["iterations"]
         assert isinstance(most, Range)
         for index, (batch, rate) in enumerate(places):
             setting = runtimes.fastest(batch)
-            pace = runtimes.iteration_s(setting, batch).value
+            pace = runtimes.pace_s(setting, batch)
             params = {
                 **self.default, **setting, "batch_size": batch, "learning_rate": rate,
-                "iterations": int(min(most.high, max(10, self.seconds / pace))),
+                "iterations": int(min(most.high, max(10, seconds / pace))),
             }  # fmt: skip
             result = run_trial(
                 self.setup,
-                Trial(next(self.numbers), params, curve=True, time_limit_s=KILL_S),
+                Trial(next(self.numbers), params, curve=FIRST_LOOK, time_limit_s=KILL_S),
             )
             last = result.val_accuracy
             print(f"curve {index + 1} of {len(places)}: {batch} {rate} {last}", flush=True)
-            self.table["curves"].append(
+            made["runs"].append(
                 {
                     "batch_size": batch,
                     "learning_rate": rate,
                     "status": result.status.value,
+                    "beside_s": _beside_s(result),
                     "checkpoints": [
-                        [each.iteration, round(each.train_time_s, 4), each.val_accuracy]
-                        for each in result.checkpoints
+                        [each.iteration, each.val_accuracy] for each in result.checkpoints
                     ],
                 }
             )
             self.save()
+
+
+def _beside_s(result: TrialResult) -> float | None:
+    """Seconds of wall time that a run took beside training: set-up and evaluation."""
+    measured = result.measurement
+    return round(measured.wall_time_s - measured.train_time_s, 2) if measured else None
 
 
 def _pace(result: TrialResult) -> float:
@@ -210,19 +189,20 @@ def main() -> None:
     """Record; see the module's docstring."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("framework")
-    parser.add_argument("--dataset", default="mnist")
-    parser.add_argument("--seconds", type=float, default=15.0, help="longest training of a curve")
-    parser.add_argument("--grid", type=int, default=6, help="points of each axis of the curves")
+    parser.add_argument("--paces", action="store_true", help="of every runtime setting")
+    parser.add_argument("--curves", nargs="+", default=[], metavar="DATASET")
+    parser.add_argument("--seconds", type=float, default=20.0, help="longest training of a curve")
+    parser.add_argument("--grid", type=int, default=5, help="points of each axis of the curves")
     given = parser.parse_args()
-    home = tuner_home()
-    home.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=home, prefix="record-"))
-        recorder = Recorder(
-            given.framework, given.dataset, given.seconds, given.grid, Path(folder)
-        )
-        recorder.record_paces()
-        recorder.record_curves()
+    if given.paces:
+        with workbench(given.framework, "mnist") as bench:
+            Recorder(given.framework, "mnist", bench).record_paces()
+    for dataset in given.curves:
+        with workbench(given.framework, dataset) as bench:
+            recorder = Recorder(given.framework, dataset, bench)
+            if not recorder.table["paces"]:
+                parser.error("no paces are recorded, which curves are trained at: --paces first")
+            recorder.record_curves(given.seconds, given.grid)
 
 
 if __name__ == "__main__":

@@ -1,303 +1,160 @@
-"""How much machine time a search needs for the front: all strategies, side by side, in replay.
+"""How much machine time a search needs for the front: all strategies, side by side.
 
-Each strategy searches the recorded tables of ``benchmarks/tables`` (``benchmarks/record.py`` made
-them by real training): same space, same times, same noise, no training. What counts is the
-machine time, workers' starts and the race included, until the true hypervolume of what was found
-is 90, 95 and 99 % of that of the reference front, over many seeds.
+In replay each strategy searches what was recorded of real training (``replay.py``): same space,
+same times, same noise. What counts is the machine time, workers' starts and the race included,
+until the true hypervolume of what was found is 90, 95 and 99 % of that of the reference front,
+over many seeds. With ``--live`` the same strategies train for real, judged by the same table.
 
 Hypervolume is taken over accuracy and the logarithm of training time, above an accuracy of
-``FLOOR`` and below the time of the longest recorded curve. Measured values carry noise (of the
-validation sample, and ``TIME_NOISE`` of time), judged is the truth behind them. The framework's
-default is known to all at no cost.
+``FLOOR`` and below the time of the longest recorded curve. Measured values carry noise, judged is
+the truth behind them. The framework's default is known to all at no cost.
 
-    python benchmarks/search.py [table ...] [--seeds 20] [--budget 1800] [--json]
+    python benchmarks/search.py [framework-dataset ...] [--seeds 20] [--budget 3600] [--json]
+    python benchmarks/search.py caffe-mnist --live --budget 600 --strategies factored tpe
 
 ``speedup_95`` is the machine time of the best other strategy by that of factored, to 95 %.
+``raytune`` and ``asha`` (Ray Tune's OptunaSearch over both goals, and for accuracy alone under
+ASHA) need the packages of ``requirements-ray.txt``.
 """
 
 from __future__ import annotations
 
 import argparse
-import bisect
-import contextlib
-import dataclasses
 import json
 import math
+import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from replay import GOALS, Recorded, Replay, recorded_names
 
-from tuner.composition import compose
-from tuner.config import SamplerConfig
-from tuner.continuation import can_extend, far_behind
-from tuner.measure import cpu_flags
-from tuner.pareto import OBJECTIVES, hypervolume
-from tuner.protocol import checkpoint_grid
-from tuner.race import Race
-from tuner.registry import find_setting_file
-from tuner.results import front_of
-from tuner.runtime_map import Probe, RuntimeMap
-from tuner.search import FactoredSearch, JointSearch
-from tuner.space import Choices, Range, SearchSpace
-from tuner.trial import (
-    Checkpoint,
-    Measurement,
-    Params,
-    Trial,
-    TrialKind,
-    TrialResult,
-    TrialStatus,
+from tuner.config import (
+    BudgetConfig,
+    SamplerConfig,
+    SearchConfig,
+    TuneConfig,
+    VerifyConfig,
 )
+from tuner.progress import StudyProgress
+from tuner.race import Race
+from tuner.registry import load_dataset_config, load_framework, tuner_home
+from tuner.search import FactoredSearch, JointSearch
+from tuner.study import tune
+from tuner.trial import Trial, TrialKind, TrialResult
 
-TABLES = Path(__file__).parent / "tables"
-GOALS = [OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"]]
-FLOOR = 0.5
-TIME_NOISE = 0.03
-VALIDATION = 5000
+RACE_SHARE = 0.15
 SHARES = (0.90, 0.95, 0.99)
-OTHERS = ("tpe", "nsga2", "random")
+SAMPLERS = ("tpe", "nsga2", "random")
+RAY = ("raytune", "asha") if find_spec("ray") else ()
+STRATEGIES = ("factored", *SAMPLERS, *RAY)
+
+Anytime = list[tuple[float, float]]
+"""Machine time and true hypervolume after each trial."""
 
 
-class Recorded:
-    """A framework as it was recorded: answers instead of training."""
-
-    def __init__(self, path: Path) -> None:
-        table = json.loads(path.read_text(encoding="utf-8"))
-        self.name = f"{table['framework']}-{table['dataset']}"
-        self.default = dict(table["default"])
-        self.paces = RuntimeMap(
-            Probe(each["setting"], int(batch), seconds)
-            for each in table["paces"]
-            for batch, seconds in each["iteration_s"].items()
-        )
-        self.start_s = {json.dumps(each["setting"]): each["start_s"] for each in table["paces"]}
-        self._grid = {
-            (each["batch_size"], each["learning_rate"]): each["checkpoints"]
-            for each in table["curves"]
-        }
-        self.batches = sorted({batch for batch, _ in self._grid})
-        self.rates = sorted({rate for _, rate in self._grid})
-        self.longest_s = float(table["seconds"])
-        self.most_iterations = max(
-            int(point[0]) for curve in self._grid.values() for point in curve
-        )
-        self.space = self._space(table)
-
-    def _space(self, table: dict[str, Any]) -> SearchSpace:
-        space = SearchSpace.load(
-            find_setting_file("search_spaces", table["framework"]),
-            cores=int(str(table["machine"].get("cores", "2")).split()[0]),
-            cpu_flags=cpu_flags(), dataset=table["dataset"], model="lenet",
-        )  # fmt: skip
-        # only what was recorded can be asked for
-        settings = [each["setting"] for each in table["paces"]]
-        params: dict[str, Range | Choices] = dict(space.params)
-        for name, param in space.runtime.items():
-            cases = {
-                case: tuple(
-                    value
-                    for value in values
-                    if any(
-                        each[name] == value and (not param.given or str(each[param.given]) == case)
-                        for each in settings
-                    )
-                )
-                for case, values in param.cases.items()
-            }
-            params[name] = dataclasses.replace(param, cases=cases)
-        iterations = params["iterations"]
-        assert isinstance(iterations, Range)
-        params["iterations"] = dataclasses.replace(iterations, high=float(self.most_iterations))
-        return dataclasses.replace(space, params=params)
-
-    def setting(self, params: Params) -> dict[str, Any]:
-        """The runtime part of some params."""
-        return {name: params[name] for name in self.space.runtime}
-
-    def pace(self, params: Params) -> float:
-        """Seconds an iteration truly takes."""
-        batch = int(params["batch_size"] or 1)
-        return self.paces.iteration_s(self.setting(params), batch).value
-
-    def started_s(self, params: Params) -> float:
-        """Seconds a cold worker takes beside its training."""
-        return float(self.start_s[json.dumps(self.setting(params))])
-
-    def accuracy(self, params: Params, iterations: float) -> float:
-        """What truly is reached after some iterations: interpolated in logarithms."""
-        b_low, b_high, b_part = _between(self.batches, float(params["batch_size"] or 1))
-        r_low, r_high, r_part = _between(self.rates, float(params["learning_rate"] or 1))
-        log_error = 0.0
-        for batch, b_weight in ((b_low, 1 - b_part), (b_high, b_part)):
-            for rate, r_weight in ((r_low, 1 - r_part), (r_high, r_part)):
-                if b_weight * r_weight:
-                    error = self._error(self._grid[batch, rate], iterations)
-                    log_error += b_weight * r_weight * math.log(error)
-        return 1 - math.exp(log_error)
-
-    @staticmethod
-    def _error(curve: Sequence[Sequence[float]], iterations: float) -> float:
-        if not curve:
-            return 0.9  # it diverged before anything was seen
-        logs = [math.log(point[0]) for point in curve]
-        errors = [max(1 - point[2], 1e-4) for point in curve]
-        at = math.log(max(iterations, 1e-9))
-        if at < logs[0]:  # from blind guessing at the first iteration
-            part = max(at, 0.0) / max(logs[0], 1e-9)
-            return math.exp(math.log(0.9) * (1 - part) + math.log(errors[0]) * part)
-        return float(np.exp(np.interp(at, logs, np.log(errors))))
-
-    def volume(self, points: Sequence[Params]) -> float:
-        """True hypervolume of some params."""
-        rows = []
-        for params in points:
-            iterations = int(params["iterations"] or 1)
-            time_s = iterations * self.pace(params)
-            rows.append((self.accuracy(params, iterations), math.log(time_s)))
-        return hypervolume(rows, (FLOOR, math.log(self.longest_s)), GOALS)
-
-    def reference(self) -> float:
-        """Hypervolume of the front of everything that was recorded, at the fastest settings."""
-        points = []
-        for (batch, rate), curve in self._grid.items():
-            setting = self.paces.fastest(batch)
-            points += [
-                {
-                    **self.default, **setting, "batch_size": batch, "learning_rate": rate,
-                    "iterations": int(iterations),
-                }
-                for iterations, _, _ in curve
-            ]  # fmt: skip
-        return self.volume(points)
-
-
-def _between(values: Sequence[float], at: float) -> tuple[Any, Any, float]:
-    """The two neighbours on a logarithmic axis, and how far between them."""
-    if at <= values[0]:
-        return values[0], values[0], 0.0
-    if at >= values[-1]:
-        return values[-1], values[-1], 0.0
-    right = bisect.bisect_right(values, at)
-    low, high = values[right - 1], values[right]
-    return low, high, math.log(at / low) / math.log(high / low)
-
-
-class Replay:
-    """A machine on which trials take no time but its own.
-
-    Args:
-        recorded: What it knows.
-        seed: Of its noise.
-    """
-
-    def __init__(self, recorded: Recorded, seed: int) -> None:
-        self.recorded, self.now = recorded, 0.0
-        self._noise = np.random.default_rng(seed)
-
-    @contextlib.contextmanager
-    def session(self, params: Params) -> Iterator[Replay]:
-        """A warm worker, as the race opens them."""
-        self.now += self.recorded.started_s(params)
-        yield self
-
-    def run(self, trial: Trial) -> TrialResult:
-        """Train as the tuner's worker and watch would: probes, stops and checkpoints alike."""
-        params = trial.params
-        asked = int(params["iterations"] or 1)
-        pace = self.recorded.pace(params) * math.exp(self._noise.normal(0, TIME_NOISE))
-        limit_s = trial.train_time_limit_s or math.inf
-        if trial.kind is TrialKind.PROBE:
-            done = max(1, min(asked, math.ceil(limit_s / pace)))
-            self.now += done * pace
-            return _result(trial, done, done * pace, ())
-        self.now += self.recorded.started_s(params)
-        points: list[Checkpoint] = []
-        for mark in checkpoint_grid(asked, trial.curve):
-            over = mark * pace > limit_s
-            done = max(1, int(limit_s / pace)) if over else mark
-            truth = self.recorded.accuracy(params, done)
-            spread = math.sqrt(max(truth * (1 - truth), 1e-6) / VALIDATION)
-            seen = min(1.0, max(0.0, truth + self._noise.normal(0, spread)))
-            points.append(Checkpoint(done, done * pace, None, seen))
-            if over or not self._goes_on(trial, points, min(asked * pace, limit_s)):
-                break
-        self.now += points[-1].train_time_s
-        return _result(trial, points[-1].iteration, points[-1].train_time_s, tuple(points))
-
-    @staticmethod
-    def _goes_on(trial: Trial, points: Sequence[Checkpoint], end_s: float) -> bool:
-        if far_behind(points, trial.rivals):
-            return False
-        return not trial.curve or can_extend(points, trial.rivals, end_s)
-
-
-def _result(trial: Trial, done: int, time_s: float, points: tuple[Checkpoint, ...]) -> TrialResult:
-    whole = done == int(trial.params["iterations"] or 1)
-    needed = [each for each in dataclasses.fields(Measurement) if each.default is MISSING]
-    # all that has no default is a number
-    measurement = Measurement(**{each.name: 0 for each in needed})  # type: ignore[arg-type]
-    return TrialResult(
-        trial=trial,
-        status=TrialStatus.COMPLETE if whole else TrialStatus.STOPPED,
-        iterations=done,
-        val_accuracy=points[-1].val_accuracy if points else None,
-        checkpoints=points,
-        measurement=dataclasses.replace(measurement, train_time_s=time_s),
-    )
-
-
-def search(
-    recorded: Recorded, strategy: str, seed: int, budget_s: float, limit_s: float
-) -> list[tuple[float, float]]:
-    """Run one strategy. Returns machine time and true hypervolume after each of its trials."""
+def search(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
+    """Run one strategy in replay, until it has found all but a hundredth."""
+    recorded = Recorded(name)
+    enough = SHARES[-1] * recorded.reference()
+    limit_s = recorded.longest_s
     machine = Replay(recorded, seed)
-    runtimes = RuntimeMap()
-    iterations = min(int(recorded.default["iterations"] or 1), recorded.most_iterations)
-    default = {**recorded.default, "iterations": iterations}
-    with tempfile.TemporaryDirectory() as folder:
-        given: dict[str, Any] = {
-            "storage": f"sqlite:///{folder}/search.db?timeout=60", "name": "replay",
-            "default": default, "seed": seed,
-            "sampler": SamplerConfig("random" if strategy == "factored" else strategy),
-        }  # fmt: skip
-        factored = strategy == "factored"
-        chosen: JointSearch = (
-            FactoredSearch(recorded.space, GOALS, [], runtimes=runtimes, **given)
-            if factored
-            else JointSearch(recorded.space, GOALS, [], **given)
+    if strategy in RAY:
+        from raytune import RayTuneSearch
+
+        ray_search = RayTuneSearch(recorded, seed, asha=strategy == "asha")
+        return ray_search.run(machine, budget_s, enough)
+    factored = strategy == "factored"
+    make = FactoredSearch if factored else JointSearch
+    chosen = make(
+        recorded.space, GOALS, [], default=recorded.default, seed=seed,
+        sampler=SamplerConfig("random" if factored else strategy),
+        storage="sqlite:///:memory:", name="replay",
+    )  # fmt: skip
+    race = Race(recorded.space, recorded.default, RACE_SHARE * budget_s, clock=lambda: machine.now)
+    anytime: Anytime = []
+    while machine.now < budget_s and not (anytime and anytime[-1][1] >= enough):
+        if isinstance(chosen, FactoredSearch) and anytime:
+            if not race.known.probes:
+                chosen.learn_runtimes(race.run(machine.session, math.inf))
+            least_hope = chosen.least_hope(limit_s)
+            if not race.over and race.hope > least_hope:
+                chosen.learn_runtimes(race.run(machine.session, least_hope))
+        number, params = chosen.ask(limit_s)
+        rivals = tuple(
+            (point.train_time_s, point.val_accuracy)
+            for each in chosen.front
+            for point in each.checkpoints
         )
-        results: list[TrialResult] = []
-        anytime: list[tuple[float, float]] = []
-        while machine.now < budget_s:
-            number, params = chosen.ask(limit_s)
-            points = [*results, *compose(results, recorded.space, runtimes)]
-            rivals = tuple(
-                (point.train_time_s, point.val_accuracy)
-                for each in front_of(points, GOALS)
-                for point in each.checkpoints
-            )
-            limit = None if number == 0 else limit_s
-            trial = Trial(number, params, train_time_limit_s=limit, rivals=rivals, curve=factored)
-            result = machine.run(trial)
-            if number == 0:
-                machine.now = 0.0
-            chosen.tell(result)
-            results.append(result)
-            if number == 0 and factored:
-                Race(
-                    recorded.space, default, machine.session, budget_s=0.15 * budget_s,
-                    clock=lambda: machine.now, known=runtimes,
-                ).run()  # fmt: skip
-            found = [*results, *compose(results, recorded.space, runtimes)]
-            front = [each.params for each in front_of(found, GOALS)]
-            anytime.append((machine.now, recorded.volume(front)))
+        limit = None if number == 0 else limit_s
+        trial = Trial(
+            number, params, train_time_limit_s=limit, rivals=rivals, warm=factored,
+            curve=recorded.shortest if factored else 0,
+        )  # fmt: skip
+        result = machine.run(trial)
+        if number == 0:
+            machine.now = 0.0
+        chosen.tell(result)
+        anytime.append((machine.now, recorded.volume([each.params for each in chosen.front])))
     return anytime
+
+
+class _Judge(StudyProgress):
+    """Notes how good the front is after every trial of a real study."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+        self._start = time.monotonic()
+        self.anytime: Anytime = []
+
+    def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
+        """Judge the front by what was recorded."""
+        if result.trial.kind is TrialKind.DEFAULT:  # known to all at no cost
+            self._start = time.monotonic()
+        volume = self._recorded.volume([each.params for each in front])
+        self.anytime.append((time.monotonic() - self._start, volume))
+
+
+def search_live(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
+    """Run one strategy by real training, in a TUNER_HOME with nothing but what is installed."""
+    recorded = Recorded(name)
+    framework, _, dataset = name.partition("-")
+    judge = _Judge(recorded)
+    factored = strategy == "factored"
+    with tempfile.TemporaryDirectory() as folder:
+        installed = tuner_home()
+        for each in ("runtimes", "caches", "datasets"):
+            (Path(folder) / each).symlink_to(installed / each)
+        os.environ["TUNER_HOME"] = folder
+        tune(
+            TuneConfig(
+                framework=load_framework(framework),
+                dataset=load_dataset_config(dataset),
+                model="lenet",
+                search=SearchConfig("factored" if factored else "joint"),
+                sampler=SamplerConfig("tpe" if factored else strategy),
+                budget=BudgetConfig(
+                    time_s=budget_s, verify_share=0.0, trial_share=recorded.longest_s / budget_s
+                ),
+                baseline="projected",
+                verify=VerifyConfig(finalists=0),
+                search_space={"iterations": {"high": recorded.most_iterations}},
+                tracking_uri=f"sqlite:///{folder}/mlflow.db",
+                output=folder,
+                seed=seed,
+                resume="never",
+            ),
+            judge,
+        )
+        os.environ["TUNER_HOME"] = str(installed)
+    return judge.anytime
 
 
 def time_to(anytime: Sequence[tuple[float, float]], volume: float) -> float:
@@ -306,28 +163,34 @@ def time_to(anytime: Sequence[tuple[float, float]], volume: float) -> float:
 
 
 def compare(
-    path: Path, seeds: int, budget_s: float, tell: Callable[[str], None]
+    name: str, strategies: Sequence[str], seeds: int, budget_s: float, pool: Executor | None
 ) -> dict[str, Any]:
-    """All strategies on one table."""
-    recorded = Recorded(path)
-    reference = recorded.reference()
-    found: dict[str, Any] = {"name": recorded.name, "strategies": {}}
-    for strategy in ("factored", *OTHERS):
-        runs = [
-            search(recorded, strategy, seed, budget_s, recorded.longest_s) for seed in range(seeds)
+    """All strategies on one table: replayed by ``pool``, or live without one."""
+    reference = Recorded(name).reference()
+    found: dict[str, Any] = {"name": name, "strategies": {}, "anytime": {}}
+    for strategy in strategies:
+        if pool is None:
+            once = partial(search_live, name, strategy, budget_s=budget_s)
+            runs = list(map(once, range(1, seeds + 1)))
+        else:
+            once = partial(search, name, strategy, budget_s=budget_s)
+            runs = list(pool.map(once, range(1, seeds + 1)))
+        found["anytime"][strategy] = [
+            [[round(now, 2), round(volume / reference, 4)] for now, volume in run] for run in runs
         ]
-        figures: dict[str, Any] = {}
-        for share in SHARES:
-            times = [time_to(run, share * reference) for run in runs]
-            quartiles = _quartiles(times)
-            figures[f"{100 * share:.0f}"] = quartiles
+        figures: dict[str, Any] = {
+            f"{share:.0%}": _quartiles([time_to(run, share * reference) for run in runs])
+            for share in SHARES
+        }
         figures["final_share"] = statistics.median(run[-1][1] / reference for run in runs)
         found["strategies"][strategy] = figures
-        tell(f"{recorded.name:24} {strategy:9} {_words(figures)}")
-    for share in SHARES:
-        key = f"{100 * share:.0f}"
-        best = min(found["strategies"][each][key][1] for each in OTHERS)
-        found[f"speedup_{key}"] = best / found["strategies"]["factored"][key][1]
+        print(f"{name:24} {strategy:9} {_words(figures)}", file=sys.stderr, flush=True)
+    others = [each for each in strategies if each != "factored"]
+    if others and len(others) < len(strategies):
+        for share in SHARES:
+            times = {each: found["strategies"][each][f"{share:.0%}"][1] for each in strategies}
+            best = min(times[each] for each in others)
+            found[f"speedup_{100 * share:.0f}"] = best / times["factored"]
     return found
 
 
@@ -339,32 +202,75 @@ def _quartiles(values: Sequence[float]) -> list[float]:
 def _words(figures: dict[str, Any]) -> str:
     words = []
     for share in SHARES:
-        low, median, high = figures[f"{100 * share:.0f}"]
+        low, median, high = figures[f"{share:.0%}"]
         words.append(f"to {share:.0%}: {median:5.0f} s ({low:.0f}-{high:.0f})")
     return "  ".join([*words, f"at the end {figures['final_share']:.1%}"])
+
+
+def draw(frameworks: Sequence[dict[str, Any]], path: Path) -> None:
+    """The anytime curves: median and quartiles of the share of the hypervolume over time."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    figure, axes = plt.subplots(
+        1, len(frameworks), figsize=(5 * len(frameworks), 4), squeeze=False, sharey=True
+    )
+    for axis, each in zip(axes[0], frameworks, strict=True):
+        for strategy, runs in each["anytime"].items():
+            latest = max(run[-1][0] for run in runs)
+            times = np.geomspace(10.0, latest, 200)
+            reached = np.array(
+                [
+                    [max((v for now, v in run if now <= at), default=0.0) for at in times]
+                    for run in runs
+                ]
+            )
+            low, middle, high = np.quantile(reached, (0.25, 0.5, 0.75), axis=0)
+            (line,) = axis.plot(times, middle, label=strategy)
+            axis.fill_between(times, low, high, alpha=0.2, color=line.get_color())
+        axis.set(title=each["name"], xlabel="machine time, s", xscale="log", ylim=(0.5, 1.01))
+        axis.axhline(0.95, color="gray", linewidth=0.6)
+    axes[0][0].set_ylabel("share of the reference hypervolume")
+    axes[0][0].legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
     """Compare; see the module's docstring."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("tables", nargs="*", type=Path, default=sorted(TABLES.glob("*.json")))
+    recorded = recorded_names()
+    parser.add_argument("tables", nargs="*", default=recorded, metavar="framework-dataset")
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, choices=STRATEGIES)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--budget", type=float, default=1800.0, help="machine time a search, s")
+    parser.add_argument("--budget", type=float, default=3600.0, help="machine time a search, s")
+    parser.add_argument("--live", action="store_true", help="train instead of replaying")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plot", type=Path, help="file for the anytime curves")
     given = parser.parse_args()
-    if not given.tables:
-        parser.error(f"no table in {TABLES}; python benchmarks/record.py caffe records one")
-    frameworks = [
-        compare(path, given.seeds, given.budget, lambda line: print(line, file=sys.stderr))
-        for path in given.tables
-    ]
+    unknown = sorted(set(given.tables) - set(recorded))
+    if unknown or not given.tables:
+        parser.error(f"{unknown or 'nothing'} is not recorded, but {recorded}; see record.py")
+    if given.live and set(given.strategies) & set(RAY):
+        parser.error(f"live there are {', '.join(('factored', *SAMPLERS))}")
+    with ProcessPoolExecutor() as pool:
+        frameworks = [
+            compare(
+                each, given.strategies, given.seeds, given.budget, None if given.live else pool
+            )
+            for each in given.tables
+        ]
+    if given.plot:
+        draw(frameworks, given.plot)
     if given.json:
         print(json.dumps({"frameworks": frameworks}))
         return
     for each in frameworks:
-        print(
-            f"{each['name']}: to 95 % in 1/{each['speedup_95']:.1f} of the time of the best other"
-        )
+        if "speedup_95" in each:
+            print(f"{each['name']}: to 95 % {each['speedup_95']:.1f} times as fast as the others")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+"""A/A: the default verified against itself. Whatever is called significant is a false alarm.
+
+Live, a verification as in a study, of the default against the default, is run again and again.
+In replay the same runs are dealt out anew: of every two runs of one round either may be the
+default's.
+
+    python benchmarks/aa.py caffe [--dataset mnist] [--live 10] [--replay 100] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench import Workbench, workbench
+
+from tuner.config import VerifyConfig
+from tuner.plan import Plan
+from tuner.results import Comparison
+from tuner.runner import run_trial
+from tuner.trial import Trial, TrialKind, TrialResult
+from tuner.verify import summarize
+
+ITERATIONS = 300
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A plan and its runs."""
+
+    plan: Plan
+    runs: tuple[TrialResult, ...]
+
+    @property
+    def comparison(self) -> Comparison:
+        """What it claims."""
+        _, finalist = summarize(self.plan, self.runs)
+        assert finalist.against_default is not None
+        return finalist.against_default
+
+    def dealt_anew(self, random_: random.Random) -> Verification:
+        """The same with the two runs of each round exchanged or not."""
+        changed = random_.choices([False, True], k=self.plan.rounds)
+        runs = []
+        for run in self.runs:
+            turn, index = self.plan.place(run.trial.number)
+            trial = self.plan.trial(turn, index ^ changed[turn])
+            runs.append(dataclasses.replace(run, trial=trial))
+        return Verification(self.plan, tuple(runs))
+
+
+def verify(bench: Workbench, seed: int) -> Verification:
+    """One verification of the default against itself."""
+    params = {**bench.default, "iterations": ITERATIONS}
+    trial = Trial(0, params, kind=TrialKind.DEFAULT, seed=seed, test=True)
+    default = run_trial(bench.setup, trial)
+    again = dataclasses.replace(default, trial=dataclasses.replace(trial, number=1))
+    images = bench.setup.dataset.sizes["test"]
+    plan = Plan(default, (again,), ROUNDS, VerifyConfig(), seed, images)
+    return Verification(plan, tuple(run_trial(bench.setup, each) for each in plan.trials()))
+
+
+def false_alarms(found: Sequence[Verification]) -> dict[str, int]:
+    """How many call a difference significant."""
+    versus = [each.comparison for each in found]
+    level = 1 - VerifyConfig().confidence
+    return {
+        "verifications": len(versus),
+        "time": sum(each.speedup_p < level for each in versus),
+        "accuracy": sum(each.accuracy_p < level for each in versus),
+    }
+
+
+def main() -> None:
+    """Verify and print; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("framework")
+    parser.add_argument("--dataset", default="mnist")
+    parser.add_argument("--live", type=int, default=10, help="verifications by real training")
+    parser.add_argument("--replay", type=int, default=100, help="and by dealing their runs anew")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with workbench(given.framework, given.dataset) as bench:
+        live = []
+        for seed in range(1, given.live + 1):
+            live.append(verify(bench, seed))
+            if not given.json:
+                versus = live[-1].comparison
+                ratio = versus.speedup
+                print(
+                    f"{seed}: speed-up {ratio.value:.3f} ({ratio.low:.3f}-{ratio.high:.3f}), "
+                    f"p {versus.speedup_p:.2f}; accuracy p {versus.accuracy_p:.2f}",
+                    flush=True,
+                )
+    dealer = random.Random(1)
+    replayed = [dealer.choice(live).dealt_anew(dealer) for _ in range(given.replay)]
+    figures = {"live": false_alarms(live), "replay": false_alarms(replayed)}
+    if given.json:
+        print(json.dumps(figures))
+        return
+    for name, each in figures.items():
+        print(f"{name}: {each}")
+
+
+if __name__ == "__main__":
+    main()
