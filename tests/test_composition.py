@@ -6,7 +6,9 @@ import pytest
 
 from tests.conftest import DEFAULT, SYNTHETIC
 from tests.report_samples import make_measurement
-from tuner.composition import compose
+from tuner.composition import Composition
+from tuner.config import parse_constraint
+from tuner.pareto import OBJECTIVES
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.space import SearchSpace
 from tuner.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
@@ -15,6 +17,9 @@ SPACE = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2
 OWN = {name: DEFAULT[name] for name in SPACE.runtime}
 FAST = {**OWN, "blas": "fast"}
 MAP = RuntimeMap([Probe(OWN, 64, 0.02), Probe(FAST, 64, 0.001)])
+
+
+COMPOSITION = Composition(SPACE, MAP)
 
 
 def run(status=TrialStatus.COMPLETE, **params):
@@ -30,7 +35,7 @@ def run(status=TrialStatus.COMPLETE, **params):
 
 
 def test_every_checkpoint_is_a_point_at_the_pace_of_the_fastest():
-    points = compose([run()], SPACE, MAP)
+    points = COMPOSITION.points(run())
     assert [each.params["iterations"] for each in points] == [250, 500, 1000]
     assert [each.metrics["train_time_s"] for each in points] == pytest.approx([0.25, 0.5, 1.0])
     assert [each.val_accuracy for each in points] == [0.5625, 0.625, 0.75]
@@ -46,18 +51,54 @@ def test_every_checkpoint_is_a_point_at_the_pace_of_the_fastest():
 
 
 def test_a_run_at_the_fastest_pace_keeps_its_own_times():
-    points = compose([run(blas="fast")], SPACE, MAP)
+    points = COMPOSITION.points(run(blas="fast"))
     assert [each.metrics["train_time_s"] for each in points] == [5.0, 10.0]
 
 
 def test_what_is_no_result_or_no_member_stands_for_nothing():
-    assert compose([run(TrialStatus.DIVERGED)], SPACE, MAP) == []
-    assert compose([run()], SPACE, RuntimeMap()) == []
+    assert COMPOSITION.points(run(TrialStatus.DIVERGED)) == []
+    assert Composition(SPACE, RuntimeMap()).points(run()) == []
     small = dataclasses.replace(SPACE.params["iterations"], low=600)
     narrow = dataclasses.replace(SPACE, params={**SPACE.params, "iterations": small})
-    assert [each.iterations for each in compose([run()], narrow, MAP)] == [1000]
+    assert [each.iterations for each in Composition(narrow, MAP).points(run())] == [1000]
 
 
 def test_a_derived_point_is_read_back_as_it_was_written():
-    for each in compose([run()], SPACE, MAP):
+    for each in COMPOSITION.points(run()):
         assert TrialResult.from_json(each.to_json()) == each
+
+
+THRIFTY = RuntimeMap(
+    [
+        Probe(OWN, 64, 0.02, peak_memory_bytes=400 * 2**20, cores_used=1.0),
+        Probe(FAST, 64, 0.001, peak_memory_bytes=800 * 2**20, cores_used=2.0),
+    ]
+)
+
+
+def test_where_memory_counts_a_slower_setting_that_needs_less_is_composed_too():
+    goals = [OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"], OBJECTIVES["peak_memory_mb"]]
+    assert Composition(SPACE, THRIFTY).settings(64) == [FAST]
+    whole = Composition(SPACE, THRIFTY, goals)
+    assert whole.settings(64) == [FAST, OWN]
+    points = whole.points(run())
+    own = run().measurement
+    fast = [each for each in points if each.params["blas"] == "fast"]
+    slow = [each for each in points if each.params["blas"] == "slow"]
+    assert {each.measurement.peak_memory_bytes for each in fast} == {2 * own.peak_memory_bytes}
+    assert {each.measurement.peak_memory_bytes for each in slow} == {own.peak_memory_bytes}
+    assert len({each.trial.number for each in points}) == len(points)
+
+
+def test_cpu_time_follows_the_cores_that_a_setting_uses():
+    (first, *_) = Composition(SPACE, THRIFTY).points(run())
+    cpu_s = run().measurement.cpu_user_s
+    share = first.metrics["train_time_s"] / 20.0
+    assert first.measurement.cpu_user_s == pytest.approx(cpu_s * share * 2.0)
+
+
+@pytest.mark.parametrize(("limit", "blas"), [(900, "fast"), (500, "slow"), (100, "slow")])
+def test_a_limit_of_memory_rules_settings_out(limit, blas):
+    limits = [parse_constraint(f"peak_memory_mb<={limit}")]
+    (setting,) = Composition(SPACE, THRIFTY, (), limits).settings(64)
+    assert setting["blas"] == blas

@@ -109,3 +109,16 @@ def test_a_measurement_that_stays_disturbed_is_kept_and_marked(make_trial):
     result = run_undisturbed(lambda trial: _result(trial, 1.0, "noise"), make_trial(), repeats=2)
     assert result.measurement.disturbed == "noise"
     assert len(result.discarded) == 2
+
+
+def test_trials_that_may_share_a_worker_do_and_others_have_their_own(setup, make_trial):
+    executor = LocalExecutor(setup)
+    try:
+        for number, warm in ((1, True), (2, True), (3, False), (4, True)):
+            trial = make_trial(number, warm=warm)
+            assert executor.submit(trial).result(timeout=8).status is TrialStatus.COMPLETE
+    finally:
+        executor.close()
+    logs = sorted(path.parent.name for path in setup.folder.glob("*/log.txt"))
+    assert logs == ["search-0001", "search-0003", "search-0004"]
+    assert marked_processes(setup.marker) == []

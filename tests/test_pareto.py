@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from tuner.pareto import (
     Direction,
     Objective,
     find_objective,
+    front_shares,
     hypervolume,
     pareto_front,
 )
@@ -158,3 +160,8 @@ def test_values_are_in_the_unit_of_the_name():
     assert find_objective("accuracy").value({"val_accuracy": 0.5}) == 0.5
     with pytest.raises(KeyError):
         find_objective("train_time_s").value({"val_accuracy": 0.5})
+
+
+def test_shares_of_the_front_count_how_often_a_point_is_on_it():
+    draws = [[(0.9, 1.0), (0.8, 2.0)], [(0.9, 1.0), (0.8, 0.5)], [(0.9, 1.0), (0.9, 1.0)]]
+    assert front_shares(np.asarray(draws), [UP, DOWN]) == pytest.approx([1.0, 2 / 3])

@@ -90,7 +90,7 @@ def test_accuracy_is_looked_at_after_each_doubling(iterations, grid):
 
 
 @reproducible
-@given(st.integers(1, 10**7), st.booleans())
+@given(st.integers(1, 10**7), st.integers(0, 10**5))
 def test_every_grid_rises_to_the_last_iteration(iterations, curve):
     grid = checkpoint_grid(iterations, curve)
     assert grid == sorted(set(grid))
@@ -99,9 +99,14 @@ def test_every_grid_rises_to_the_last_iteration(iterations, curve):
 
 
 def test_a_curve_is_looked_at_twice_a_doubling():
-    grid = checkpoint_grid(5120, curve=True)
+    grid = checkpoint_grid(5120, curve=40)
     assert len(grid) == 19
     assert grid[::2] == [10 * 2**power for power in range(10)]
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_the_shortest_training_of_interest_is_among_the_looks_of_a_longer_one(steps):
+    assert 200 in checkpoint_grid(int(200 * 2 ** (steps / 2) + 1e-6), curve=200)
 
 
 def test_a_probe_is_never_looked_at(digits, tmp_path):

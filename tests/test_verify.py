@@ -11,8 +11,9 @@ import pytest
 from tests.report_samples import make_failed, make_measurement, make_result
 from tuner.config import VerifyConfig, parse_constraint
 from tuner.pareto import find_objective
+from tuner.plan import Plan, pick_finalists
 from tuner.trial import TrialKind, TrialResult, TrialStatus
-from tuner.verify import Plan, pick_finalists, summarize
+from tuner.verify import summarize
 
 GOALS = [find_objective("accuracy"), find_objective("train_time_s")]
 SHORT = VerifyConfig(long_s=1e6)  # nothing is long: every run in full
@@ -439,3 +440,50 @@ def test_a_cost_below_what_can_be_measured_is_not_compared():
     versus = summarize(plan, costly(runs, plan, 0.1, 120.0))[1].against_default
     assert math.isnan(versus.cpu.value)
     assert versus.cpu.gap == "too small to be measured"
+
+
+# -- who is in doubt ----------------------------------------------------------------------------
+
+
+def test_only_those_in_doubt_run_once_more_beside_the_default():
+    plan, runs = simulate(make_plan(50.0, 50.0), speedup=2.0)
+    sure, *others = summarize(plan, runs)
+    assert plan.doubtful([sure, *others]), "two that are alike"
+    fast = dataclasses.replace(others[0], on_front=1.0)
+    slow = dataclasses.replace(others[1], on_front=0.0)
+    assert plan.doubtful([sure, fast, slow]) == []
+    unsure = dataclasses.replace(fast, on_front=0.6)
+    assert plan.doubtful([sure, unsure, slow]) == [0, unsure.trial_number]
+    assert plan.doubtful([]) == []
+
+
+def test_a_faster_one_as_good_takes_the_default_off_the_front():
+    plan, runs = simulate(make_plan(50.0, rounds=6), speedup=2.0, gain=0.01)
+    default, finalist = summarize(plan, runs)
+    assert default.on_front < 0.05
+    assert finalist.on_front > 0.95
+
+
+def test_looking_again_because_of_what_was_seen_is_paid_for():
+    plan, _ = simulate(make_plan(50.0))
+    _, runs = simulate(make_plan(50.0, rounds=5), speedup=1.02)
+    planned = dataclasses.replace(plan, rounds=5)
+    once, thrice = (summarize(each, runs)[1].against_default for each in (planned, plan))
+    assert thrice.speedup_p == pytest.approx(min(1.0, 3 * once.speedup_p))
+    assert thrice.accuracy_p == pytest.approx(min(1.0, 3 * once.accuracy_p))
+    assert thrice.speedup.low < once.speedup.low
+
+
+@pytest.mark.timeout(30)
+def test_looking_again_and_again_claims_nothing_of_the_default_against_itself():
+    claimed = 0
+    for seed in range(100):
+        plan, _ = simulate(make_plan(100.0), seed=seed)
+        _, runs = simulate(make_plan(100.0, rounds=8), seed=seed)
+        for turn in range(3, 9):
+            seen = [run for run in runs if plan.place(run.trial.number)[0] < turn]
+            versus = summarize(plan, seen)
+            if not plan.doubtful(versus):
+                break
+        claimed += versus[1].against_default.speedup_p < 0.05
+    assert claimed <= 5

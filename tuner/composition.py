@@ -2,79 +2,153 @@
 
 Accuracy after some iterations depends on the params that are learnt with, time an iteration on the
 runtime setting and the batch size. So every checkpoint of a run is a result of its own, and with
-it goes the time that the fastest setting takes. Such points are marked ``DERIVED`` until they are
+it goes the time that the fastest setting takes (and where memory or CPU time count, that of the
+thriftiest). Such points are marked ``DERIVED`` until they are
 verified.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+from tuner.config import Constraint
+from tuner.pareto import Direction, Objective, pareto_front
 from tuner.runtime_map import RuntimeMap
 from tuner.space import SearchSpace
-from tuner.trial import Checkpoint, ParamValue, TrialResult, TrialStatus
+from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
+
+_MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
+_CPU = {"cpu_user_s", "cpu_system_s"}
+_COST = Objective("cost", "cost", Direction.MINIMIZE)
+_MOST_SETTINGS = 3  # a batch size; more would be hard to tell apart
 
 
-def compose(
-    results: Iterable[TrialResult], space: SearchSpace, runtimes: RuntimeMap
-) -> list[TrialResult]:
-    """What the checkpoints of ``results`` stand for at the fastest runtime setting.
+@dataclass(frozen=True)
+class Composition:
+    """What the checkpoints of runs stand for at the runtime settings that were raced.
 
-    A run's last checkpoint at the setting it was run with is the run itself, and left out; so is
-    what is no member of ``space``. Without any setting known there is nothing to compose.
+    Attributes:
+        space: What is no member of it is left out.
+        runtimes: What the race found.
+        objectives: Of the study. Where memory or CPU time count, slower settings may be worth it.
+        constraints: A setting that needs more memory than these allow is not used.
     """
-    if not runtimes.probes:
-        return []
-    return [
-        point
-        for result in results
-        if result.usable
-        for point in _points(result, space, runtimes)
-        if not space.contains(point.params)
-    ]
 
+    space: SearchSpace
+    runtimes: RuntimeMap
+    objectives: Sequence[Objective] = ()
+    constraints: Sequence[Constraint] = ()
 
-def _points(
-    result: TrialResult, space: SearchSpace, runtimes: RuntimeMap
-) -> Iterator[TrialResult]:
-    batch = int(result.params["batch_size"] or 1)
-    own = {name: result.params[name] for name in space.runtime}
-    fastest = runtimes.fastest(batch)
-    for index, point in enumerate(result.checkpoints):
-        if own == fastest:
-            if point.iteration < result.iterations:
-                yield _derived(result, index, point, own, point.train_time_s)
-        else:
-            time_s = point.iteration * runtimes.iteration_s(fastest, batch).value
-            yield _derived(result, index, point, fastest, time_s)
+    def settings(self, batch_size: int) -> list[dict[str, ParamValue]]:
+        """The settings that are worth training this batch size with, the fastest first.
 
+        Raises:
+            ValueError: If no setting is known.
+        """
+        known = self.runtimes
+        metrics = {each.metric for each in self.objectives}
+        limit = min(
+            (
+                each.limit / each.objective.scale
+                for each in self.constraints
+                if each.upper and each.objective.metric in _MEMORY
+            ),
+            default=math.inf,
+        )
+        allowed = [
+            each for each in known.settings if known.peak_memory(each, batch_size) <= limit
+        ] or [min(known.settings, key=lambda each: known.peak_memory(each, batch_size))]
+        if not metrics & (_MEMORY | _CPU):
+            return [min(allowed, key=lambda each: known.pace_s(each, batch_size))]
+        costs = [
+            [
+                known.pace_s(each, batch_size),
+                known.peak_memory(each, batch_size) if metrics & _MEMORY else 0.0,
+                known.pace_s(each, batch_size) * known.cores_used(each, batch_size)
+                if metrics & _CPU
+                else 0.0,
+            ]
+            for each in allowed
+        ]
+        front = pareto_front(costs, [_COST, _COST, _COST])
+        return [allowed[index] for index in front[:_MOST_SETTINGS]]
 
-def _derived(
-    result: TrialResult,
-    index: int,
-    point: Checkpoint,
-    setting: dict[str, ParamValue],
-    time_s: float,
-) -> TrialResult:
-    measured = result.measurement
-    assert measured is not None
-    part = time_s / max(measured.train_time_s, 1e-9)
-    params = {**result.params, **setting, "iterations": point.iteration}
-    return dataclasses.replace(
-        result,
-        trial=result.trial.derive(index, params),
-        status=TrialStatus.COMPLETE,
-        reason=f"derived from {result.trial.name} after {point.iteration} iterations",
-        iterations=point.iteration,
-        val_accuracy=point.val_accuracy,
-        test_accuracy=None,
-        checkpoints=result.checkpoints[: index + 1],
-        measurement=dataclasses.replace(
-            measured,
-            train_time_s=time_s,
-            cpu_user_s=measured.cpu_user_s * part,
-            cpu_system_s=measured.cpu_system_s * part,
-        ),
-        discarded=(),
-    )
+    def points(self, result: TrialResult) -> list[TrialResult]:
+        """What a run stands for beside itself.
+
+        Its last checkpoint at the setting it was run with is the run itself, and left out.
+        Without any setting known there is nothing to compose.
+        """
+        if not self.runtimes.probes or not result.usable:
+            return []
+        return [each for each in self._points(result) if not self.space.contains(each.params)]
+
+    def _points(self, result: TrialResult) -> Iterator[TrialResult]:
+        batch = int(result.params["batch_size"] or 1)
+        own = {name: result.params[name] for name in self.space.runtime}
+        numbers = itertools.count()
+        for setting in self.settings(batch):
+            for index, point in enumerate(result.checkpoints):
+                number = next(numbers)
+                if setting != own:
+                    time_s = point.iteration * self.runtimes.pace_s(setting, batch)
+                elif point.iteration < result.iterations:
+                    time_s = point.train_time_s
+                else:
+                    continue
+                yield self._point(result, number, index, setting, time_s)
+
+    def _point(
+        self,
+        result: TrialResult,
+        number: int,
+        index: int,
+        setting: dict[str, ParamValue],
+        time_s: float,
+    ) -> TrialResult:
+        measured = result.measurement
+        assert measured is not None
+        batch = int(result.params["batch_size"] or 1)
+        point = result.checkpoints[index]
+        memory = self._ratio(self.runtimes.peak_memory, setting, result, batch)
+        cpu = self._ratio(self.runtimes.cores_used, setting, result, batch)
+        cpu *= time_s / max(measured.train_time_s, 1e-9)
+        return dataclasses.replace(
+            result,
+            trial=result.trial.derive(
+                number, {**result.params, **setting, "iterations": point.iteration}
+            ),
+            status=TrialStatus.COMPLETE,
+            reason=f"derived from {result.trial.name} after {point.iteration} iterations",
+            iterations=point.iteration,
+            val_accuracy=point.val_accuracy,
+            test_accuracy=None,
+            checkpoints=result.checkpoints[: index + 1],
+            measurement=dataclasses.replace(
+                measured,
+                train_time_s=time_s,
+                cpu_user_s=measured.cpu_user_s * cpu,
+                cpu_system_s=measured.cpu_system_s * cpu,
+                avg_memory_bytes=round(measured.avg_memory_bytes * memory),
+                peak_memory_bytes=round(measured.peak_memory_bytes * memory),
+            ),
+            discarded=(),
+        )
+
+    def _ratio(
+        self,
+        figure: Callable[[Params, int], float],
+        setting: Params,
+        result: TrialResult,
+        batch: int,
+    ) -> float:
+        """A figure of ``setting`` by that of the setting that ``result`` was run with, or 1."""
+        own = {name: result.params[name] for name in self.space.runtime}
+        if own not in self.runtimes.settings:
+            return 1.0
+        before = figure(own, batch)
+        return figure(setting, batch) / before if before else 1.0

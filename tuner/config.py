@@ -132,11 +132,16 @@ class SearchConfig:
         race_share: Most of ``budget.time_s`` (a fraction) that the race of the runtime settings
             may take, for ``factored``.
         probe_s: Training time of one probe of the race, seconds.
+        race_hope: How much faster (a logarithm) an untried runtime setting is expected to be at
+            first; the race goes on while it promises more a second than training does.
+        warm_start: Whether what earlier studies of the framework verified is tried first.
     """
 
     name: str = "joint"
     race_share: float = 0.15
     probe_s: float = 0.25
+    race_hope: float = 0.1
+    warm_start: bool = False
 
 
 @dataclass
@@ -192,6 +197,7 @@ class VerifyConfig:
     Attributes:
         finalists: Most points of the front that are verified.
         repeats: Interleaved rounds, each with a fresh seed.
+        most_repeats: Rounds that those whose place is in doubt may have, while time is left.
         rate_share: Fraction of the iterations that a repeat of a long run trains to measure
             its rate anew; one full run always stands behind its accuracy.
         long_s: Training time above which a run counts as long, in seconds.
@@ -201,6 +207,7 @@ class VerifyConfig:
 
     finalists: int = 3
     repeats: int = 3
+    most_repeats: int = 8
     rate_share: float = 0.03
     long_s: float = 30.0
     confidence: float = 0.95
@@ -242,6 +249,7 @@ class TuneConfig:
     objectives: list[str] = field(default_factory=lambda: ["accuracy", "train_time_s"])
     constraints: list[str] = field(default_factory=list)
     search_space: dict[str, Any] = field(default_factory=dict)
+    prior: list[dict[str, Any]] = field(default_factory=list)
     seed: int = 1
     resume: str = "auto"
     framework_path: str | None = None
@@ -312,6 +320,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("budget.trials", 0, config.budget.trials),
         ("verify.finalists", 0, config.verify.finalists),
         ("verify.repeats", 1, config.verify.repeats),
+        ("verify.most_repeats", 1, config.verify.most_repeats),
         ("measure.repeats", 0, config.measure.repeats),
         ("executor.memory_limit_mb", 0, config.executor.memory_limit_mb),
         ("seed", 0, config.seed),
@@ -325,6 +334,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("measure.sample_interval_s", config.measure.sample_interval_s),
         ("framework.stall_limit_s", config.framework.stall_limit_s),
         ("search.probe_s", config.search.probe_s),
+        ("search.race_hope", config.search.race_hope),
     ):
         _check(above_zero > 0, name, above_zero, "above 0")
     _check(

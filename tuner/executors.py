@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from tuner.runner import TrialSetup, run_trial
+from tuner.runner import TrialSetup, WorkerSession, run_trial
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
 from tuner.watch import Listener
 
@@ -34,6 +34,7 @@ class Executor(Protocol):
 class LocalExecutor:
     """Runs trials on this machine, one at a time, each owning all the cores of the setup.
 
+    A worker that may train other trials too is kept for the next one that needs its environment.
     A disturbed measurement is repeated up to ``measure.repeats`` times; of a long run only the
     rate is. The thrown-away measurements stay with the result.
 
@@ -47,6 +48,7 @@ class LocalExecutor:
     def __init__(self, setup: TrialSetup, listener: Listener | None = None) -> None:
         self.setup, self.listener = setup, listener
         self._cancel = threading.Event()
+        self._kept: WorkerSession | None = None
         # One thread that lives as long as the executor: a worker dies with the thread
         # that started it.
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="executor")
@@ -59,7 +61,19 @@ class LocalExecutor:
         return run_undisturbed(self._run_once, trial, self.setup.measure.repeats)
 
     def _run_once(self, trial: Trial) -> TrialResult:
-        return run_trial(self.setup, trial, listener=self.listener, cancel=self._cancel)
+        if not trial.warm:
+            self._let_go()
+            return run_trial(self.setup, trial, listener=self.listener, cancel=self._cancel)
+        environment = self.setup.runtime.environment(trial.params)
+        if self._kept is None or self._kept.environment != environment:
+            self._let_go()
+            self._kept = WorkerSession(self.setup, trial.params)
+        return self._kept.run(trial, listener=self.listener, cancel=self._cancel)
+
+    def _let_go(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept:
+            kept.close()
 
     def cancel(self) -> None:
         """End the running trial; its result is ``INTERRUPTED``."""
@@ -69,6 +83,7 @@ class LocalExecutor:
         """Cancel and wait for the worker's end."""
         self.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._let_go()
 
 
 def run_undisturbed(

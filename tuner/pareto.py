@@ -77,9 +77,11 @@ def find_objective(name: str) -> Objective:
 
 def _as_costs(points: Sequence[Sequence[float]], objectives: Sequence[Objective]) -> _Array:
     """Points, shape (n, m), as an array in which smaller is better everywhere."""
-    signs = [-1.0 if each.direction is Direction.MAXIMIZE else 1.0 for each in objectives]
-    costs: _Array = np.asarray(points, dtype=float).reshape(-1, len(objectives)) * signs
-    return costs
+    return np.asarray(points, dtype=float).reshape(-1, len(objectives)) * _signs(objectives)
+
+
+def _signs(objectives: Sequence[Objective]) -> _Array:
+    return np.array([-1.0 if each.direction is Direction.MAXIMIZE else 1.0 for each in objectives])
 
 
 def pareto_front(points: Sequence[Sequence[float]], objectives: Sequence[Objective]) -> list[int]:
@@ -96,6 +98,23 @@ def pareto_front(points: Sequence[Sequence[float]], objectives: Sequence[Objecti
     costs = _as_costs(points, objectives)
     kept = np.flatnonzero(moocore.is_nondominated(costs, keep_weakly=False))
     return [int(index) for index in sorted(kept, key=lambda index: tuple(costs[index]))]
+
+
+def front_shares(drawn: _Array, objectives: Sequence[Objective]) -> list[float]:
+    """How often each of n points is on the front of a set of points that was drawn many times.
+
+    Args:
+        drawn: Shape (draws, n, m), the last axis in the order of ``objectives``.
+        objectives: The m senses.
+
+    Returns:
+        Fractions 0–1, shape (n,).
+    """
+    costs = drawn * _signs(objectives)
+    others, own = costs[:, None, :, :], costs[:, :, None, :]  # (draws, n, n, m)
+    no_worse, better = np.all(others <= own, axis=3), np.any(others < own, axis=3)
+    dominated = np.any(no_worse & better, axis=2)
+    return [float(each) for each in 1 - np.mean(dominated, axis=0)]
 
 
 def hypervolume(

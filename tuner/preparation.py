@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner import measure
 from tuner.config import TuneConfig
 from tuner.datasets import load_dataset
+from tuner.errors import ConfigError
 from tuner.progress import StudyProgress
 from tuner.registry import find_setting_file, tuner_home, worker_script
 from tuner.runner import TrialSetup
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.space import Default, SearchSpace
 from tuner.study_folder import StudyFolder, study_id
-from tuner.tracking import check_writable, default_tracking_uri
+from tuner.tracking import check_writable, default_tracking_uri, load_fronts
+from tuner.trial import Params
+from tuner.warm_start import earlier_points
 
 
 def results_place(config: TuneConfig) -> tuple[str, Path]:
@@ -27,7 +31,7 @@ def results_place(config: TuneConfig) -> tuple[str, Path]:
 
 def load_space(config: TuneConfig) -> SearchSpace:
     """The search space of a study on this machine. ``ConfigError`` if overrides do not fit it."""
-    return SearchSpace.load(
+    space = SearchSpace.load(
         find_setting_file("search_spaces", config.framework.name, config.framework_path),
         cores=len(measure.parse_cores(config.executor.cores)),
         cpu_flags=measure.cpu_flags(),
@@ -35,6 +39,13 @@ def load_space(config: TuneConfig) -> SearchSpace:
         model=config.model,
         overrides=config.search_space,
     )
+    default = space.default(config.dataset.name, config.model).params
+    prior = [space.completed({**default, **point}) for point in config.prior]
+    for given, point in zip(config.prior, prior, strict=True):
+        refusal = space.contains(point)
+        if refusal:
+            raise ConfigError(f"prior {dict(given)} is outside the search space: {refusal}")
+    return dataclasses.replace(space, start=(*prior, *space.start))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +74,7 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     """
     framework = config.framework
     cores = measure.parse_cores(config.executor.cores)
-    space = load_space(config)
-    space.default(config.dataset.name, config.model)  # refused before anything is installed
+    space = load_space(config)  # what cannot be used is refused before anything is installed
     worker = worker_script(framework, config.framework_path)
     dataset = load_dataset(config.dataset, progress=progress.task)
     if dataset.warning:
@@ -74,6 +84,8 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     default = space.default(dataset.name, config.model)
     name = study_id(config, space, dataset, uri)
     folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
+    if config.search.warm_start:
+        space = _warm(space, default.params, folder, config, uri)
     total = measure.total_memory_bytes()
     limit = config.executor.memory_limit_mb * 2**20 or int(total * config.executor.memory_share)
     setup = TrialSetup(
@@ -89,3 +101,18 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
         measure=config.measure,
     )
     return Preparation(space, default, setup, folder)
+
+
+def _warm(
+    space: SearchSpace, default: Params, folder: StudyFolder, config: TuneConfig, uri: str
+) -> SearchSpace:
+    """The space with what earlier studies found as its first points.
+
+    They are looked for when a study begins, and kept, so that it goes on as it began.
+    """
+    if "hints" not in folder.facts:
+        fronts = load_fronts(uri, config.framework.name)
+        folder.save(hints=earlier_points(fronts, space, default, config.model))
+    hints = folder.facts["hints"]
+    own = space.start[: len(config.prior)]
+    return dataclasses.replace(space, start=(*own, *hints)) if hints else space

@@ -20,7 +20,8 @@ from tuner.trial import Checkpoint, Trial, TrialKind
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 64 * 1024
-_CHECKPOINT_HALVINGS, _CURVE_HALVINGS = 3, 9
+_HALVINGS = 3  # at which a trial is looked at before its end
+_ROUNDING = 1e-3
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "ready": (),
@@ -37,17 +38,16 @@ _TEXTS = ("kind", "message")
 _ACCURACIES = ("val_accuracy", "test_accuracy")
 
 
-def checkpoint_grid(iterations: int, curve: bool = False) -> list[int]:
+def checkpoint_grid(iterations: int, curve: int = 0) -> list[int]:
     """Iterations at which accuracy is looked at, ascending, the last one included.
 
-    Its half, quarter and eighth as well; for a ``curve`` steps of the square root of two, down to
-    the 512th part.
+    Its half, quarter and eighth as well; for a ``curve`` (see ``Trial``) steps of the square root
+    of two, down to a quarter of the least iterations of interest.
     """
-    halvings, step = (_CURVE_HALVINGS, 0.5) if curve else (_CHECKPOINT_HALVINGS, 1.0)
-    marks = {
-        math.ceil(iterations / 2 ** (step * number)) for number in range(int(halvings / step) + 1)
-    }
-    return sorted(marks)
+    if not curve:
+        return sorted({math.ceil(iterations / 2**number) for number in range(_HALVINGS + 1)})
+    steps = max(0, math.floor(2 * math.log2(4 * iterations / curve) + _ROUNDING))
+    return sorted({math.ceil(iterations / 2 ** (number / 2)) for number in range(steps + 1)})
 
 
 def _marks(trial: Trial, iterations: int) -> list[int]:

@@ -1,97 +1,42 @@
 """The race of the runtime settings: which of them train fastest, at every batch size.
 
 Sub-second probes in warm workers, one worker a setting. Params are decided in their order: all
-values of one are tried under the best settings so far, and those plainly beaten are dropped before
-the next param. The last few run in turns, so that a machine that changes its speed does so for all
-of them.
+values of one are tried with the best setting so far of each library, unless it is plainly beaten
+by then, and the best value with its other settings. The last few that cannot be told apart run in
+turns, so that a machine that changes its speed does so for all of them.
+
+The race goes on step by step for as long as its user hopes for more from it than from training.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
-import json
 import math
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
-from tuner.runner import TrialSetup, WorkerSession
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.space import Range, SearchSpace
-from tuner.study_folder import write_atomically
 from tuner.trial import Params, ParamValue, Trial, TrialKind, TrialResult
 
 _LEAST_ITERATIONS = 3
+_WARM_UP = 1  # iterations that are not counted: a new batch size allocates
 _LIMIT = 3.0  # a probe may take this many times as long as planned: a slow setting costs little
 _SLACK = 1.3  # settings slower than the best by this factor at every batch size are dropped
 _PLAINLY = 1.5  # by this factor at the first batch size: then the others are not even tried
-_FINALISTS = 6
-_ROUNDS = 3
+_ALIKE = 1.08  # within this factor one probe each does not tell which is faster
+_FINALISTS = 4
+_ROUNDS = 2
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
 _DRIFT = 0.1  # a change of the default's pace (its logarithm) that is more than noise
 _KILL_S = 120.0
 _LEAST_S = 1e-9  # a clock may stand still
-
-
-def race_runtimes(
-    setup: TrialSetup,
-    space: SearchSpace,
-    default: Params,
-    fingerprint: str,
-    folder: Path,
-    *,
-    budget_s: float,
-    probe_s: float,
-    check: Callable[[], None],
-    tell: Callable[[str, float], None],
-) -> RuntimeMap:
-    """The runtime map of this machine: the one that was raced for before, or raced for now.
-
-    Args:
-        setup: Whose workers run.
-        space: Whose runtime params are raced.
-        default: The framework's own default.
-        fingerprint: Of machine and packages: another one makes another map.
-        folder: Where maps are kept.
-        budget_s: Seconds after which nothing new is begun.
-        probe_s: Training time of a probe, seconds.
-        check: Called between probes; what it raises ends the race, and nothing is kept.
-        tell: Called with what is being done and the fraction (0–1) of the budget used.
-    """
-    data = setup.dataset
-    identity = {
-        **setup.identity(fingerprint),
-        "data": [data.channels, data.height, data.width, data.classes, setup.model],
-        "params": [sorted(space.runtime.items()), space.params["batch_size"], dict(default)],
-    }
-    text = json.dumps(identity, sort_keys=True, default=str)
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        return RuntimeMap.from_json(path.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory(dir=setup.folder.parent, prefix="race-") as scratch:
-        place = dataclasses.replace(setup, folder=Path(scratch))
-        start = time.monotonic()
-        found = Race(
-            space=space,
-            default=default,
-            open_session=lambda params: WorkerSession(place, params),
-            budget_s=budget_s,
-            clock=lambda: time.monotonic() - start,
-            check=check,
-            tell=tell,
-            repeats=setup.measure.repeats,
-            probe_s=probe_s,
-        ).run()
-    if found.probes:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, found.to_json())
-    return found
+_HOPE_TRIED = 2  # values that count as tried, with the hope of the beginning as their gain
+_HOPE_TURNS = 0.02  # what runs in turns add: which of those that seem alike is the fastest
 
 
 class Session(Protocol):
@@ -109,106 +54,176 @@ class Race:
     """Finds the fast settings of a framework on this machine.
 
     Args:
-        space: Whose runtime params are raced.
+        space: Whose runtime params are raced. Its start points' settings are tried first.
         default: The framework's own default: its setting is measured first, and like the others.
-        open_session: Starts a warm worker for the runtime setting of some params.
-        budget_s: Seconds after which nothing new is begun.
-        clock: Seconds since the race began.
+        budget_s: Seconds of racing after which nothing new is begun.
+        clock: Seconds; what passes between two steps does not count.
         check: Called between probes; may raise to end the race.
         tell: Called with what is being done and the fraction (0–1) of the budget used.
         repeats: Most repeats of a disturbed probe.
         probe_s: Training time of a probe, seconds.
-        known: What the race adds to.
+        first_hope: Fall of the logarithm of training time that each value of a param is hoped for
+            before any was tried.
+        known: What is known already, and added to.
     """
 
     space: SearchSpace
     default: Params
-    open_session: OpenSession
     budget_s: float
-    clock: Callable[[], float]
+    clock: Callable[[], float] = time.monotonic
     check: Callable[[], None] = lambda: None
     tell: Callable[[str, float], None] = lambda _text, _fraction: None
     repeats: int = 1
     probe_s: float = 0.25
+    first_hope: float = 0.1
     known: RuntimeMap = field(default_factory=RuntimeMap)
 
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._seen: set[str] = set()
         self._last_disturbed, self._last_s = False, self.probe_s
-        self._reference_s, self._drift = 0.0, 1.0
+        self._drift, self._spent_s, self._began_s = 1.0, 0.0, 0.0
+        self._stage = ""
+        self._gains: dict[str, list[float]] = {}
+        self._costs: list[float] = []
+        self._candidates = self._in_order()
+        self._next: dict[str, ParamValue] | None = self._setting(self.default)
+        if self.known.probes:
+            self._advance()
 
-    def run(self) -> RuntimeMap:
-        """Race, and return what is known then."""
-        default = self._setting(self.default)
-        with self.open_session(self.default) as reference:
-            self._scout(default, reference)
-            for name in self.space.runtime:
-                for setting in self._variants(name):
-                    self._scout(setting, reference)
-            self._finish(self.known.contenders(_SLACK)[:_FINALISTS], reference)
+    @property
+    def _seen(self) -> set[str]:
+        return {
+            str(each) for each in (*self.known.settings, *(bad for bad, _ in self.known.faults))
+        }
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to try, or no time."""
+        return self.known.settled or self._used_s() > self.budget_s
+
+    def _used_s(self) -> float:
+        return self._spent_s + (self.clock() - self._began_s if self._began_s else 0.0)
+
+    @property
+    def hope(self) -> float:
+        """Expected fall of the logarithm of the least training time, for a second of the race.
+
+        Values of a param are hoped to gain what those before them gained.
+        """
+        step_s = max(sum(self._costs) / max(len(self._costs), 1), _LEAST_S)
+        if self._next is None:
+            return _HOPE_TURNS / (_FINALISTS * step_s)
+        gains = self._gains.get(self._stage, [])
+        return (sum(gains) + self.first_hope * _HOPE_TRIED) / (len(gains) + _HOPE_TRIED) / step_s
+
+    def run(self, open_session: OpenSession, least_hope: float = 0.0) -> RuntimeMap:
+        """Race while there is more hope than this, and return what is known then.
+
+        Args:
+            open_session: Starts a warm worker for the runtime setting of some params.
+            least_hope: See ``hope``.
+        """
+        self._began_s = self.clock() or _LEAST_S
+        try:
+            with open_session(self.default) as reference:
+                if not self._costs:
+                    start = self.clock()
+                    self._probe_all(self._setting(self.default), reference)
+                    self._costs.append(self.clock() - start)
+                    self._advance()
+                while self.known.probes and not self.over and self.hope > least_hope:
+                    self._step(open_session, reference)
+        finally:
+            self._spent_s, self._began_s = self._used_s(), 0.0
         return self.known
+
+    def _step(self, open_session: OpenSession, reference: Session) -> None:
+        if self._next is None:
+            self._finish(open_session, reference)
+            self.known.settled = True
+            return
+        before, start = self._level(), self.clock()
+        self._scout(self._next, open_session, reference)
+        self._gains.setdefault(self._stage, []).append(before - self._level())
+        self._costs.append(self.clock() - start)
+        self._advance()
+
+    def _level(self) -> float:
+        """Mean logarithm of the least time over the batch sizes."""
+        known = self.known
+        paces = [known.pace_s(known.fastest(each), each) for each in self.batch_sizes]
+        return sum(map(math.log, paces)) / len(paces)
+
+    def _advance(self) -> None:
+        """Go to the next setting that was not tried."""
+        self._next = next((each for each in self._candidates if str(each) not in self._seen), None)
+
+    def _in_order(self) -> Iterator[dict[str, ParamValue]]:
+        """All that is worth trying, by what is known when each is asked for."""
+        for point in self.space.start_points(self.default):
+            yield self._setting(point)
+        for name in self.space.runtime:
+            self._stage = name
+            yield from self._variants(name)
 
     def _setting(self, params: Params) -> dict[str, ParamValue]:
         return {name: params[name] for name in self.space.runtime}
 
-    def _variants(self, name: str) -> list[dict[str, ParamValue]]:
-        """The best settings so far with every value of one param.
+    def _variants(self, name: str) -> Iterator[dict[str, ParamValue]]:
+        """Settings with other values of one param, by what is known when each is asked for.
 
-        The best is that of each batch size; where the values depend on another param (the kernels
-        on the library), that of each of its values that is not plainly beaten.
+        Where the values depend on another param (the kernels on the library), the best setting
+        of each value of that which is not plainly beaten is varied, the fastest first.
         """
         param = self.space.runtime[name]
-        groups: dict[ParamValue, list[dict[str, ParamValue]]] = {}
-        for setting in self.known.contenders(_SLACK):
-            groups.setdefault(setting.get(param.given), []).append(setting)
-        bases = [
-            min(group, key=lambda each: self.known.iteration_s(each, batch).value)
-            for group in groups.values()
-            for batch in self.known.batch_sizes
-        ]
-        return [
-            self._setting(self.space.completed({**self.default, **base, name: value}))
-            for base in bases
-            for value in param.values(base)
-        ]
+        groups = [each.get(param.given) for each in self.known.contenders(math.inf)]
+        for group in dict.fromkeys(groups):
+            members = [
+                each for each in self.known.contenders(_SLACK) if each.get(param.given) == group
+            ]
+            for base in members[:1]:
+                yield from (self._with(base, name, value) for value in param.values(base))
+            ranked = [
+                each for each in self.known.contenders(_SLACK) if each.get(param.given) == group
+            ]
+            for base in members[1:]:
+                yield self._with(base, name, ranked[0][name])
 
-    def _scout(self, setting: dict[str, ParamValue], reference: Session) -> None:
+    def _with(self, base: Params, name: str, value: ParamValue) -> dict[str, ParamValue]:
+        return self._setting(self.space.completed({**self.default, **base, name: value}))
+
+    def _scout(
+        self, setting: dict[str, ParamValue], open_session: OpenSession, reference: Session
+    ) -> None:
         """Probe a new setting at one batch size, and at the others unless it is plainly slow.
 
         The default's worker is probed beside it: where the machine has become slower since, so
         that the default has, what was measured is put to the pace of the beginning.
         """
-        key = str(setting)
-        if key in self._seen or self.clock() > self.budget_s:
-            return
-        self._seen.add(key)
-        self.tell(" ".join(map(str, setting.values())), min(1.0, self.clock() / self.budget_s))
-        if not self._reference_s:
-            self._probe_all(setting, reference)
-            return
-        with self.open_session({**self.default, **setting}) as session:
+        self.tell(" ".join(map(str, setting.values())), min(1.0, self._used_s() / self.budget_s))
+        with open_session({**self.default, **setting}) as session:
             self._note_drift(reference)
             self._probe_all(setting, session)
 
     def _note_drift(self, reference: Session) -> None:
         """How much slower the default is than at the beginning, where that is more than noise."""
-        now = self._measure(reference, self._setting(self.default), self.batch_sizes[0])
-        drift = now.iteration_s / self._reference_s if now else 1.0
+        default, batch = self._setting(self.default), self.batch_sizes[0]
+        now = self._measure(reference, default, batch)
+        drift = now.iteration_s / self.known.pace_s(default, batch) if now else 1.0
         self._drift = drift if abs(math.log(drift)) > _DRIFT else 1.0
 
     def _probe_all(self, setting: dict[str, ParamValue], session: Session) -> None:
         for place, batch in enumerate(self.batch_sizes):
             if not self._probe(session, setting, batch, first=not place):
                 return
-            if not self._reference_s:
-                self._reference_s = self.known.iteration_s(setting, batch).value
-            if not place and not self._near(setting, batch):
+            if not place and not self._near(setting, batch, _PLAINLY):
+                return
+            if self._used_s() > self.budget_s:
                 return
 
-    def _near(self, setting: Params, batch: int) -> bool:
-        best = self.known.iteration_s(self.known.fastest(batch), batch).value
-        return self.known.iteration_s(setting, batch).value <= _PLAINLY * best
+    def _near(self, setting: Params, batch: int, slack: float) -> bool:
+        best = self.known.pace_s(self.known.fastest(batch), batch)
+        return self.known.pace_s(setting, batch) <= slack * best
 
     @property
     def batch_sizes(self) -> list[int]:
@@ -222,11 +237,14 @@ class Race:
             rest.add(between)
         return [own, *sorted(rest)]
 
-    def _finish(self, finalists: Sequence[dict[str, ParamValue]], reference: Session) -> None:
-        """Run the last few in turns."""
+    def _finish(self, open_session: OpenSession, reference: Session) -> None:
+        """Run those in turns that one probe each does not tell apart."""
+        finalists = self.known.contenders(_ALIKE)[:_FINALISTS]
+        if len(finalists) < 2:
+            return
         with contextlib.ExitStack() as stack:
             sessions = [
-                stack.enter_context(self.open_session({**self.default, **setting}))
+                stack.enter_context(open_session({**self.default, **setting}))
                 for setting in finalists
             ]
             for turn in range(_ROUNDS):
@@ -234,15 +252,16 @@ class Race:
                 for place in range(len(finalists)):
                     index = (place + turn) % len(finalists)
                     for batch in self.batch_sizes:
-                        if self.clock() > self.budget_s:
+                        if self._used_s() > self.budget_s:
                             return
-                        self._probe(sessions[index], finalists[index], batch, first=not turn)
+                        if self._near(finalists[index], batch, _ALIKE):
+                            self._probe(sessions[index], finalists[index], batch, first=not turn)
 
     def _probe(
         self, session: Session, setting: dict[str, ParamValue], batch: int, *, first: bool
     ) -> bool:
         """Add one measurement to the map. The first of a worker is preceded by a short one."""
-        if first and self._measure(session, setting, batch, _LEAST_ITERATIONS) is None:
+        if first and self._measure(session, setting, batch, _WARM_UP) is None:
             return False
         for attempt in range(self.repeats + 1):
             probe = self._measure(session, setting, batch)
@@ -293,4 +312,4 @@ class Race:
         """Seconds an iteration takes at best, as far as is known."""
         if not self.known.probes:
             return self._last_s
-        return self.known.iteration_s(self.known.fastest(batch), batch).value
+        return self.known.pace_s(self.known.fastest(batch), batch)

@@ -78,6 +78,7 @@ class Verified:
         runs: Names of the verification runs behind the figures (``verify-0003``).
         against_default: ``None`` for the default itself.
         confidence: Of every interval here (0–1).
+        on_front: How sure it is that no other verified configuration dominates it (0–1).
     """
 
     name: str
@@ -98,6 +99,7 @@ class Verified:
     against_default: Comparison | None = None
     confidence: float = 0.95
     composed: tuple[float, float] | None = None
+    on_front: float = 1.0
 
     @property
     def refuted(self) -> str:
@@ -187,14 +189,22 @@ class StudyResult:
 
     @property
     def pace_ratios(self) -> list[float]:
-        """Training time of each search trial by what the race's probes promised, ascending."""
+        """Training time of the longer search trials by what the race's probes promised, ascending.
+
+        The shorter half resembles the probes too much to say anything.
+        """
         if self.runtimes is None:
             return []
         known = self.runtimes
-        return sorted(
-            each.metrics["train_time_s"] / each.iterations / promised
+        trained = [
+            each
             for each in self.trials
             if each.usable and each.trial.kind is TrialKind.SEARCH and each.iterations
+        ]
+        trained.sort(key=lambda each: each.iterations)
+        return sorted(
+            each.metrics["train_time_s"] / each.iterations / promised
+            for each in trained[len(trained) // 2 :]
             for promised in [known.promised_s(each.params)]
             if promised
         )

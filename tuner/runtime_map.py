@@ -18,6 +18,7 @@ from tuner.trial import Interval, Params, ParamValue
 
 _LEAST_SPREAD = 0.01  # relative; two probes that happen to agree prove no better precision
 _INTERPOLATION = 0.05  # relative error that a straight line between two batch sizes may have
+_UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
 _Z = 1.96
 
 
@@ -50,13 +51,17 @@ class RuntimeMap:
         probes: All measurements.
         faults: Settings that could not be measured, each with the reason.
         disturbed: Probes that were thrown away because others used the machine meanwhile.
+        settled: Whether all that was worth trying was tried.
     """
 
     def __init__(self, probes: Iterable[Probe] = ()) -> None:
         self.probes: list[Probe] = []
         self.faults: list[tuple[Params, str]] = []
         self.disturbed = 0
-        self._logs: dict[str, dict[int, list[float]]] = {}
+        self.settled = False
+        self._probes: dict[str, dict[int, list[Probe]]] = {}
+        self._found: dict[tuple[str, str, int], float] = {}
+        self._spread = 0.0
         self._settings: dict[str, dict[str, ParamValue]] = {}
         for each in probes:
             self.add(each)
@@ -66,15 +71,9 @@ class RuntimeMap:
         self.probes.append(probe)
         key = _key(probe.setting)
         self._settings.setdefault(key, dict(probe.setting))
-        logs = self._logs.setdefault(key, {}).setdefault(probe.batch_size, [])
-        logs.append(math.log(probe.iteration_s))
-
-    def take(self, other: RuntimeMap) -> None:
-        """Learn all that another map knows."""
-        for each in other.probes:
-            self.add(each)
-        self.faults += other.faults
-        self.disturbed += other.disturbed
+        self._probes.setdefault(key, {}).setdefault(probe.batch_size, []).append(probe)
+        self._found.clear()
+        self._spread = 0.0
 
     @property
     def settings(self) -> list[dict[str, ParamValue]]:
@@ -92,63 +91,92 @@ class RuntimeMap:
         Raises:
             KeyError: If the setting was never probed.
         """
-        points = self._logs[_key(setting)]
-        known = sorted(points)
-        at = math.log(batch_size)
-        logs = [math.log(each) for each in known]
-        medians = [statistics.median(points[each]) for each in known]
-        value = _interpolate(at, logs, medians)
-        nearest = min(known, key=lambda each: abs(math.log(each) - at))
-        error = max(self._spread(), _LEAST_SPREAD) * 1.25 / math.sqrt(len(points[nearest]))
+        value = self.pace_s(setting, batch_size)
+        points = self._probes[_key(setting)]
+        nearest = min(points, key=lambda each: abs(math.log(each / batch_size)))
+        error = self._probe_error() * 1.25 / math.sqrt(len(points[nearest]))
         if batch_size not in points:
             error = math.hypot(error, _INTERPOLATION)
-        return Interval(
-            math.exp(value), math.exp(value - _Z * error), math.exp(value + _Z * error)
-        )
+        return Interval(value, value * math.exp(-_Z * error), value * math.exp(_Z * error))
 
-    def _spread(self) -> float:
+    def pace_s(self, setting: Params, batch_size: int) -> float:
+        """Seconds an iteration takes. Raises ``KeyError`` if the setting was never probed."""
+        return self._interpolated("iteration_s", setting, batch_size)
+
+    def peak_memory(self, setting: Params, batch_size: int) -> float:
+        """Bytes at most. Raises ``KeyError`` if the setting was never probed."""
+        return self._interpolated("peak_memory_bytes", setting, batch_size)
+
+    def cores_used(self, setting: Params, batch_size: int) -> float:
+        """CPU time a second. Raises ``KeyError`` if the setting was never probed."""
+        return self._interpolated("cores_used", setting, batch_size)
+
+    def _interpolated(self, figure: str, setting: Params, batch_size: int) -> float:
+        key = _key(setting)
+        if (figure, key, batch_size) not in self._found:
+            points = self._probes[key]
+            sizes = sorted(points)
+            medians = [
+                statistics.median(getattr(probe, figure) for probe in points[each])
+                for each in sizes
+            ]
+            self._found[figure, key, batch_size] = (
+                math.exp(
+                    _interpolate(
+                        math.log(batch_size),
+                        [math.log(each) for each in sizes],
+                        [math.log(each) for each in medians],
+                    )
+                )
+                if min(medians) > 0
+                else 0.0
+            )
+        return self._found[figure, key, batch_size]
+
+    def _probe_error(self) -> float:
         """Standard deviation of a probe's logarithm, pooled over all that were repeated."""
-        sets = [logs for points in self._logs.values() for logs in points.values()]
-        squares = [(x - statistics.fmean(logs)) ** 2 for logs in sets for x in logs]
-        freedom = sum(len(logs) - 1 for logs in sets)
-        return math.sqrt(sum(squares) / freedom) if freedom else 0.1
+        if not self._spread:
+            sets = [
+                [math.log(probe.iteration_s) for probe in probes]
+                for points in self._probes.values()
+                for probes in points.values()
+            ]
+            squares = sum((x - statistics.fmean(logs)) ** 2 for logs in sets for x in logs)
+            freedom = sum(len(logs) - 1 for logs in sets)
+            found = math.sqrt(squares / freedom) if freedom else _UNKNOWN_SPREAD
+            self._spread = max(found, _LEAST_SPREAD)
+        return self._spread
 
     def promised_s(self, params: Params) -> float:
         """Seconds an iteration of a trial with ``params`` should take; 0 if nobody knows."""
         for setting in self.settings:
             if all(params.get(name) == value for name, value in setting.items()):
-                return self.iteration_s(setting, int(params["batch_size"] or 1)).value
+                return self.pace_s(setting, int(params["batch_size"] or 1))
         return 0.0
 
     def was_probed(self, setting: Params, batch_size: int) -> bool:
         """Whether this setting was measured at this very batch size."""
-        return batch_size in self._logs.get(_key(setting), {})
+        return batch_size in self._probes.get(_key(setting), {})
 
     def fastest(self, batch_size: int) -> dict[str, ParamValue]:
         """The setting that trains this batch size fastest. Raises ``ValueError`` without any."""
-        return min(self.settings, key=lambda each: self.iteration_s(each, batch_size).value)
+        return min(self.settings, key=lambda each: self.pace_s(each, batch_size))
 
     def contenders(self, slack: float) -> list[dict[str, ParamValue]]:
         """Settings within ``slack`` (a factor) of the fastest at some batch size of their own.
 
         Fastest first, by their smallest factor.
         """
-        factors = {}
-        for key, points in self._logs.items():
-            factors[key] = min(
-                math.exp(statistics.median(logs) - self._best(batch))
-                for batch, logs in points.items()
-            )
+        best: dict[int, float] = {}
+        for setting in self.settings:
+            for batch in self._probes[_key(setting)]:
+                best[batch] = min(best.get(batch, math.inf), self.pace_s(setting, batch))
+        factors = {
+            key: min(self.pace_s(self._settings[key], batch) / best[batch] for batch in points)
+            for key, points in self._probes.items()
+        }
         ranked = sorted(factors, key=factors.__getitem__)
         return [self._settings[key] for key in ranked if factors[key] <= slack]
-
-    def _best(self, batch_size: int) -> float:
-        """Logarithm of the least time that was measured at a batch size."""
-        return min(
-            statistics.median(points[batch_size])
-            for points in self._logs.values()
-            if batch_size in points
-        )
 
     def to_json(self) -> str:
         """Serialise; ``from_json`` reads it back."""
@@ -157,6 +185,7 @@ class RuntimeMap:
                 "probes": [asdict(each) for each in self.probes],
                 "faults": self.faults,
                 "disturbed": self.disturbed,
+                "settled": self.settled,
             }
         )
 
@@ -166,7 +195,7 @@ class RuntimeMap:
         raw = json.loads(text)
         found = cls(Probe(**each) for each in raw["probes"])
         found.faults = [(setting, reason) for setting, reason in raw["faults"]]
-        found.disturbed = raw["disturbed"]
+        found.disturbed, found.settled = raw["disturbed"], raw["settled"]
         return found
 
 

@@ -16,24 +16,22 @@ import yaml
 
 from tuner import measure
 from tuner.baseline import BaselineCache
-from tuner.composition import compose
 from tuner.config import TuneConfig, objectives_of, parse_constraint, validate
 from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
 from tuner.executors import Executor, LocalExecutor
 from tuner.interrupts import DeferredInterrupts
+from tuner.machine_race import MachineRace
 from tuner.preparation import Preparation, prepare, results_place
 from tuner.progress import StudyProgress, make_progress
-from tuner.race import race_runtimes
 from tuner.registry import tuner_home
 from tuner.report import write_report
-from tuner.results import StudyResult, Verified, front_of
-from tuner.runtime_map import RuntimeMap
+from tuner.results import StudyResult, Verified
 from tuner.schedule import Schedule
 from tuner.search import FactoredSearch, JointSearch
 from tuner.study_folder import write_atomically
 from tuner.tracking import Tracker, experiment_name
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
-from tuner.verify import Plan, pick_finalists, summarize
+from tuner.verification import Verification
 
 _TICK_S = 0.25
 
@@ -84,11 +82,18 @@ class _Study:
         self.objectives = objectives_of(config)
         self.schedule = Schedule(config.budget, config.seed, config.baseline)
         self.constraints = [parse_constraint(text) for text in config.constraints]
+        self.verification = Verification(
+            config,
+            self.folder,
+            self.objectives,
+            self.constraints,
+            self.setup.dataset.sizes["test"],
+        )
         self.machine = measure.machine_facts(self.setup.cores)
         self.packages = self.setup.runtime.packages()
         self.space, self.default = prepared.space, prepared.default
-        self.runtimes = RuntimeMap()
-        make = JointSearch if config.search.name == "joint" else self._factored
+        self.race = self._make_race() if config.search.name == "factored" else None
+        make = FactoredSearch if self.race else JointSearch
         self.search: JointSearch = make(
             self.space,
             self.objectives,
@@ -99,6 +104,8 @@ class _Study:
             default=self.default.params,
             seed=config.seed,
         )
+        if isinstance(self.search, FactoredSearch) and self.race and self.race.known.probes:
+            self.search.learn_runtimes(self.race.known)
         self.tracker = Tracker(
             uri,
             output,
@@ -112,21 +119,23 @@ class _Study:
         self.executor: Executor = LocalExecutor(self.setup, listener=progress.trial_progress)
         self.trials: list[TrialResult] = []
 
-    def _factored(self, *args: Any, **kwargs: Any) -> FactoredSearch:
-        return FactoredSearch(*args, runtimes=self.runtimes, **kwargs)
-
-    @property
-    def factored(self) -> bool:
-        """Whether runtime settings are raced and accuracy is searched by learning curves."""
-        return isinstance(self.search, FactoredSearch)
+    def _make_race(self) -> MachineRace:
+        return MachineRace(
+            self.setup,
+            self.space,
+            self.default.params,
+            measure.fingerprint(self.machine, self.packages),
+            tuner_home() / "runtime-maps",
+            config=self.config.search,
+            budget_s=self.config.budget.time_s,
+            check=self.interrupts.check,
+            tell=self.progress.task,
+        )
 
     @property
     def points(self) -> list[TrialResult]:
-        """All that the front is drawn from: the trials, and what their checkpoints stand for."""
-        return [*self.trials, *self._derived()]
-
-    def _derived(self) -> list[TrialResult]:
-        return compose(self.trials, self.space, self.runtimes) if self.factored else []
+        """All that finalists are picked from: the trials, and what their checkpoints stand for."""
+        return [*self.trials, *self.search.derived]
 
     def _study_tags(self) -> dict[str, str]:
         dataset = self.setup.dataset
@@ -154,16 +163,18 @@ class _Study:
                 f"study {self.folder.path.name} is complete; a larger budget goes on with it, "
                 "resume=never starts it anew"
             )
-            return self._result(complete=True, verified=self._summary())
+            return self._result(complete=True, verified=self.verification.summary(self.points))
         self.tracker.begin()
         self.folder.restart_clock()
         if self.folder.facts.get("complete"):  # the budget was raised: verify again at its end
-            self.folder.save(complete=False, plan=None)
+            self.verification.forget()
         self.folder.save(started=self.folder.facts.get("started") or _now())
         try:
-            if not self.folder.facts.get("plan"):  # else the search had ended before a stop
+            if not self.verification.begun:
                 self._search()
-            verified = self._verify()
+            verified = self.verification.run(
+                self.points, self._verify, lambda text: self.progress.phase("verify", text)
+            )
         except KeyboardInterrupt:
             self.executor.cancel()
             self._finish(self._result(complete=False, verified=()))
@@ -191,14 +202,6 @@ class _Study:
         self.trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
         for leftover in self.folder.path.glob("race-*"):
             shutil.rmtree(leftover, ignore_errors=True)
-        if self.trials and self.factored:
-            self._race()
-        finished = {each.trial.number: each for each in self.trials}
-        for number in self.search.unfinished():
-            if number in finished:
-                self.search.tell(finished[number])
-            else:
-                self.search.retry(number)
         self.search.recall(self.trials)
         verified = self.folder.results(TrialKind.VERIFY)
         for result in (*self.trials, *verified):
@@ -212,9 +215,10 @@ class _Study:
     # -- search ---------------------------------------------------------------------------------
 
     def _search(self) -> None:
-        self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
+        self._show_search()
         while self.schedule.allows(len(self.trials), self.folder.elapsed_s):
             limit_s = self.schedule.limit_s(len(self.trials), self.folder.elapsed_s)
+            self._race(limit_s)
             number, params = self.search.ask(limit_s)
             trial = self._new_trial(number, params, limit_s)
             result = self._measure_default(trial) if number == 0 else self._measure(trial)
@@ -222,39 +226,37 @@ class _Study:
             self.folder.keep(result)
             self.search.tell(result)
             self._log(result)
-            if number == 0 and self.factored:
-                self._race()
 
-    def _race(self) -> None:
-        """Learn what every runtime setting costs, unless that is known of this machine.
+    def _race(self, limit_s: float) -> None:
+        """Learn what runtime settings cost, while that is worth more than the next trial."""
+        if self.race is None or not self.trials:
+            return
+        assert isinstance(self.search, FactoredSearch)
+        if not self.race.known.probes:  # the default's pace first, by which all is planned
+            self._race_for(self.search, math.inf)
+        least_hope = self.search.least_hope(limit_s)
+        if self.race.is_worth(least_hope):
+            self._race_for(self.search, least_hope)
 
-        Raises:
-            NoTrialSucceeded: If no setting could be measured.
-        """
+    def _race_for(self, search: FactoredSearch, least_hope: float) -> None:
+        assert self.race is not None
         self.progress.phase("race", "which runtime settings train fastest")
-        budget_s = self.config.search.race_share * self.config.budget.time_s
-        self.runtimes.take(
-            race_runtimes(
-                self.setup,
-                self.space,
-                self.default.params,
-                measure.fingerprint(self.machine, self.packages),
-                tuner_home() / "runtime-maps",
-                budget_s=budget_s,
-                probe_s=self.config.search.probe_s,
-                check=self.interrupts.check,
-                tell=self.progress.task,
-            )
-        )
-        if not self.runtimes.probes:
-            setting, reason = self.runtimes.faults[0]
-            raise NoTrialSucceeded(f"no runtime setting could be raced; {setting}: {reason}")
+        self.race.run(least_hope)
+        search.learn_runtimes(self.race.known)
+        self._show_search()
+
+    def _show_search(self) -> None:
+        self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
 
     def _new_trial(self, number: int, params: Mapping[str, Any], limit_s: float) -> Trial:
         if number == 0:
             return self.schedule.default_trial(params)
         trial = self.schedule.search_trial(number, params, limit_s, self._rivals())
-        return dataclasses.replace(trial, curve=self.factored)
+        counted = {each.metric for each in self.objectives}
+        counted |= {each.objective.metric for each in self.constraints}
+        warm = self.race is not None and not counted & {"avg_memory_bytes", "peak_memory_bytes"}
+        curve = self.search.shortest if isinstance(self.search, FactoredSearch) else 0
+        return dataclasses.replace(trial, curve=curve, warm=warm)
 
     def _rivals(self) -> tuple[tuple[float, float], ...]:
         """What a trial must keep up with where accuracy and time are all that counts."""
@@ -262,7 +264,7 @@ class _Study:
             return ()
         return tuple(
             (point.train_time_s, point.val_accuracy)
-            for each in front_of(self.points, self.objectives)
+            for each in self.search.front
             if not each.trial.projected
             for point in each.checkpoints
         )
@@ -297,57 +299,6 @@ class _Study:
             return result
         return result.projected("the budget allows no more")
 
-    # -- verification ---------------------------------------------------------------------------
-
-    def _verify(self) -> tuple[Verified, ...]:
-        plan = self._plan()
-        if plan is None:
-            return ()
-        self.progress.phase("verify", f"{len(plan.finalists)} finalists against the default")
-        done = {each.trial.number for each in self.folder.results(TrialKind.VERIFY)}
-        for trial in plan.trials():
-            if trial.number not in done:
-                result = self._measure(trial)
-                self.folder.keep(result)
-                self._log(result)
-        return self._summary()
-
-    def _plan(self) -> Plan | None:
-        """The verification to run: the one begun before, or one cut to the time that is left."""
-        default = next((each for each in self.trials if each.trial.number == 0), None)
-        if default is None or not default.usable or self.config.verify.finalists == 0:
-            return None
-        kept = self.folder.facts.get("plan")
-        if kept:
-            by_number = {each.trial.number: each for each in self.points}
-            finalists = tuple(by_number[number] for number in kept["finalists"])
-            return self._make_plan(default, finalists, kept["rounds"], kept["first"])
-        picked = pick_finalists(
-            self.points, default, self.objectives, self.constraints, self.config.verify
-        )
-        if not picked:
-            return None
-        first = len(self.folder.results(TrialKind.VERIFY))
-        plan = self._make_plan(default, tuple(picked), self.config.verify.repeats, first)
-        plan = plan.within(self.config.budget.time_s - self.folder.elapsed_s)
-        numbers = [each.trial.number for each in plan.finalists]
-        self.folder.save(plan={"finalists": numbers, "rounds": plan.rounds, "first": first})
-        return plan
-
-    def _make_plan(
-        self, default: TrialResult, finalists: tuple[TrialResult, ...], rounds: int, first: int
-    ) -> Plan:
-        images = self.setup.dataset.sizes["test"]
-        return Plan(
-            default, finalists, rounds, self.config.verify, self.config.seed, images, first
-        )
-
-    def _summary(self) -> tuple[Verified, ...]:
-        if not self.folder.facts.get("plan"):
-            return ()
-        plan = self._plan()
-        return summarize(plan, self.folder.results(TrialKind.VERIFY)) if plan else ()
-
     # -- running and telling --------------------------------------------------------------------
 
     def _measure(self, trial: Trial) -> TrialResult:
@@ -363,8 +314,13 @@ class _Study:
             )
         return future.result()
 
+    def _verify(self, trial: Trial) -> None:
+        result = self._measure(trial)
+        self.folder.keep(result)
+        self._log(result)
+
     def _log(self, result: TrialResult) -> None:
-        self.progress.trial_finished(result, front_of(self.points, self.objectives))
+        self.progress.trial_finished(result, self.search.front)
         self.tracker.log_trial(result, self.folder.trials / result.trial.name)
 
     def _result(self, *, complete: bool, verified: tuple[Verified, ...]) -> StudyResult:
@@ -379,8 +335,8 @@ class _Study:
             objectives=tuple(self.objectives),
             constraints=tuple(map(str, self.constraints)),
             trials=tuple(self.trials),
-            derived=tuple(self._derived()),
-            runtimes=self.runtimes if self.runtimes.probes else None,
+            derived=tuple(self.search.derived),
+            runtimes=self.race.known if self.race and self.race.known.probes else None,
             verifications=tuple(self.folder.results(TrialKind.VERIFY)),
             verified=verified,
             machine=self.machine,

@@ -85,6 +85,7 @@ def connect(uri: str) -> MlflowClient:
     # MLflow reads these while it is imported
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -329,6 +330,33 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
             ended = (parent.info.end_time or parent.info.start_time or 0) / 1000
             records.append(StudyRecord(uri, parent.info.run_id, front, runs, ended))
     return records
+
+
+def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any]]:
+    """``front.json`` of the latest studies of a framework on whatever data set, newest first.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+    database = _local_database(uri)
+    if database and not database.exists():
+        return []
+    client = connect(uri)
+    prefix = experiment_name(framework, "")
+    experiments = [
+        each.experiment_id
+        for each in client.search_experiments(filter_string=f"name LIKE '{prefix}%'")
+    ]
+    if not experiments:
+        return []
+    parents = client.search_runs(
+        experiments,
+        f"tags.`{STUDY_TAG}` != ''",
+        max_results=newest,
+        order_by=["attributes.start_time DESC"],
+    )
+    fronts = [_read_front(client, each) for each in parents]
+    return [each for each in fronts if each is not None]
 
 
 def _read_front(client: MlflowClient, parent: Run) -> dict[str, Any] | None:

@@ -94,8 +94,11 @@ class Trial:
             time is projected from the measured rate.
         rivals: Seconds of training and validation accuracy of the best trials so far; a trial
             that falls plainly behind them is asked to stop.
-        curve: Whether accuracy is looked at often on the way, and the trial is stopped as soon
-            as its further course can add nothing to ``rivals``.
+        curve: Iterations of the shortest training of interest: from a quarter of it on accuracy
+            is looked at often, and the trial is stopped as soon as its further course can add
+            nothing to ``rivals``. 0 for a trial that is run for its end alone.
+        warm: Whether a worker that has trained before may train it; its memory is then not its
+            own, and its set-up is shorter.
     """
 
     number: int
@@ -107,7 +110,8 @@ class Trial:
     test: bool = False
     share: float = 1.0
     rivals: tuple[tuple[float, float], ...] = ()
-    curve: bool = False
+    curve: int = 0
+    warm: bool = False
 
     @property
     def name(self) -> str:

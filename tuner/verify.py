@@ -11,161 +11,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from scipy import stats
 
-from tuner.config import Constraint, VerifyConfig
-from tuner.pareto import Direction, Objective, hypervolume
-from tuner.results import Comparison, CostRatio, Verified, front_of
-from tuner.trial import Interval, Trial, TrialKind, TrialResult
+from tuner.attainment import Estimate, front_confidence
+from tuner.config import VerifyConfig
+from tuner.pareto import Objective
+from tuner.plan import LEAST_ROUNDS, Plan
+from tuner.results import Comparison, CostRatio, Verified
+from tuner.trial import Interval, TrialKind, TrialResult
 
-_LEAST_ROUNDS = 2
 _LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
-_LEAST_RATE_S = 8.0  # a rate measured for less is mostly noise
 _LEAST_CPU_S = 0.5  # the kernel counts in hundredths of a second
-
-
-def pick_finalists(
-    trials: Sequence[TrialResult],
-    default: TrialResult,
-    objectives: Sequence[Objective],
-    constraints: Sequence[Constraint],
-    config: VerifyConfig,
-) -> list[TrialResult]:
-    """The points of the front worth verifying, most important first.
-
-    First the fastest whose validation accuracy is not below the default's by more than half the
-    margin, or else the most accurate; then those that add most hypervolume.
-
-    Args:
-        trials: Usable and other trials of the search.
-        default: Trial 0.
-        objectives: Of the study.
-        constraints: Only trials that keep them can be finalists.
-        config: How many, and the margin.
-    """
-    allowed = [
-        each
-        for each in trials
-        if each is not default
-        and not any(limit.violation(each.metrics) > 0 for limit in constraints)
-    ]
-    front = front_of(allowed, objectives)
-    chosen: list[TrialResult] = []
-    least = default.metrics.get("val_accuracy", 0.0) - config.accuracy_margin / 2
-    equals = [each for each in front if each.metrics.get("val_accuracy", 0.0) >= least]
-    if equals:
-        chosen.append(min(equals, key=lambda each: each.metrics["train_time_s"]))
-    elif front:
-        chosen.append(max(front, key=lambda each: each.metrics.get("val_accuracy", 0.0)))
-    while len(chosen) < min(config.finalists, len(front)):
-        rest = [each for each in front if each not in chosen]
-        chosen.append(max(rest, key=lambda each: _volume([*chosen, each], front, objectives)))
-    return chosen[: config.finalists]
-
-
-def _volume(
-    chosen: Sequence[TrialResult], front: Sequence[TrialResult], objectives: Sequence[Objective]
-) -> float:
-    """Hypervolume of ``chosen``, each objective scaled to the front's own extent."""
-    rows = {id(each): [goal.value(each.metrics) for goal in objectives] for each in front}
-    low = [min(column) for column in zip(*rows.values(), strict=True)]
-    high = [max(column) for column in zip(*rows.values(), strict=True)]
-
-    def scaled(row: Sequence[float]) -> list[float]:
-        return [
-            (value - least) / ((most - least) or 1.0)
-            for value, least, most in zip(row, low, high, strict=True)
-        ]
-
-    corner = [-0.1 if each.direction is Direction.MAXIMIZE else 1.1 for each in objectives]
-    return hypervolume([scaled(rows[id(each)]) for each in chosen], corner, objectives)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which verification runs there will be.
-
-    Attributes:
-        default: Trial 0.
-        finalists: What is compared with it.
-        rounds: How often everything is run once.
-        config: Shares and limits.
-        seed: The study's seed; verification uses seeds that no search trial used.
-        test_images: Size of the test split.
-        first: Number of the first run; an earlier plan of the study may have used those below.
-    """
-
-    default: TrialResult
-    finalists: tuple[TrialResult, ...]
-    rounds: int
-    config: VerifyConfig
-    seed: int
-    test_images: int
-    first: int = 0
-
-    @property
-    def entrants(self) -> tuple[TrialResult, ...]:
-        """Everything that is run in each round, the default first."""
-        return (self.default, *self.finalists)
-
-    def trials(self) -> Iterator[Trial]:
-        """All runs in their order; the same plan always gives the same numbers and seeds."""
-        count = len(self.entrants)
-        for turn in range(self.rounds):
-            for place in range(count):
-                index = (place + turn) % count
-                yield self.trial(turn, index)
-
-    def trial(self, turn: int, index: int) -> Trial:
-        """The run of one entrant in one round."""
-        share = self._share(turn, index)
-        return Trial(
-            number=self.first + turn * len(self.entrants) + index,
-            params=self.entrants[index].params,
-            kind=TrialKind.VERIFY,
-            seed=1000 * (self.seed + 1) + turn,
-            test=share == 1,
-            share=share,
-        )
-
-    def _share(self, turn: int, index: int) -> float:
-        entrant = self.entrants[index]
-        long = entrant.metrics["train_time_s"] > self.config.long_s
-        # trial 0 was itself a full run with the test split; a finalist's first repeat is one
-        has_full_run = index == 0 or turn > 0
-        rate = max(self.config.rate_share, _LEAST_RATE_S / entrant.metrics["train_time_s"])
-        if entrant.trial.projected:
-            return min(entrant.trial.share, rate)
-        return min(rate, 1.0) if long and has_full_run else 1.0
-
-    def place(self, number: int) -> tuple[int, int]:
-        """Round and entrant of the run with this number."""
-        return divmod(number - self.first, len(self.entrants))
-
-    def cost_s(self) -> float:
-        """Estimated wall time of all runs, in seconds."""
-        return sum(self._cost_s(trial) for trial in self.trials())
-
-    def _cost_s(self, trial: Trial) -> float:
-        measured = self.entrants[self.place(trial.number)[1]].measurement
-        assert measured is not None
-        rest = measured.setup_time_s + 3 * measured.test_time_s + 1.0
-        return measured.train_time_s * trial.share + rest
-
-    def within(self, budget_s: float) -> Plan:
-        """The plan cut to ``budget_s``: fewer finalists first, then fewer rounds.
-
-        At least one finalist and two rounds remain: less would prove nothing.
-        """
-        plan = self
-        while plan.cost_s() > budget_s and len(plan.finalists) > 1:
-            plan = dataclasses.replace(plan, finalists=plan.finalists[:-1])
-        while plan.cost_s() > budget_s and plan.rounds > _LEAST_ROUNDS:
-            plan = dataclasses.replace(plan, rounds=plan.rounds - 1)
-        return plan
 
 
 def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
@@ -183,16 +41,21 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
     if plan.default.test_accuracy is not None:
         full[0] = [plan.default, *full[0]]
     spread = _Spread(full, plan.test_images, plan.config.confidence)
-    verified = []
+    verified, paired = [], []
     for index, rounds in enumerate(by_entrant):
         common = sorted(rounds.keys() & by_entrant[0].keys())
-        if len(common) < _LEAST_ROUNDS or not full[index] or not full[0]:
+        if len(common) < LEAST_ROUNDS or not full[index] or not full[0]:
             continue
         against = None
         if index:
             pairs = [(by_entrant[0][turn], rounds[turn]) for turn in common]
-            against = _compare(pairs, full[index], full[0], spread, plan.config)
+            looks = 1 + sum(turn >= plan.rounds for turn in common)
+            against = _compare(pairs, full[index], full[0], spread, plan.config, looks)
         verified.append(_verified(plan.entrants[index], rounds, full[index], spread, against))
+        paired.append(
+            [math.log(_time(rounds[turn]) / _time(by_entrant[0][turn])) for turn in common]
+        )
+    verified = _with_confidence(verified, paired, spread, plan.objectives)
     verified.sort(key=lambda each: (each.name != "default", each.train_time_s.value))
     return tuple(verified) if len(verified) > 1 and verified[0].name == "default" else ()
 
@@ -232,6 +95,43 @@ def _verified(
     )
 
 
+def _with_confidence(
+    verified: Sequence[Verified],
+    paired: Sequence[Sequence[float]],
+    spread: _Spread,
+    objectives: Sequence[Objective],
+) -> list[Verified]:
+    """With how sure each one is to be on their front.
+
+    Args:
+        verified: The default first.
+        paired: Logarithms of their times by the default's in the same round; their variance is
+            pooled, for two or three rounds say little of their own.
+        spread: Of the accuracies.
+        objectives: Of the study. Of what is neither accuracy nor training time the spread is not
+            known, and the figure taken as it is.
+    """
+    squares = sum((each - statistics.fmean(logs)) ** 2 for logs in paired for each in logs)
+    freedom = sum(len(logs) - 1 for logs in paired[1:])
+    error = math.sqrt(squares / freedom) if freedom else 0.0
+
+    def estimate(goal: Objective, point: Verified, logs: Sequence[float]) -> Estimate:
+        if goal.metric == "train_time_s":
+            return Estimate(statistics.fmean(logs), error / math.sqrt(len(logs)), freedom)
+        if goal.metric in ("val_accuracy", "test_accuracy"):
+            return spread.estimate(point.test_accuracy.value, point.full_runs)
+        return Estimate(float(getattr(point, goal.metric, 0.0)))
+
+    rows = [
+        [estimate(goal, point, logs) for goal in objectives]
+        for point, logs in zip(verified, paired, strict=True)
+    ]
+    return [
+        dataclasses.replace(point, on_front=sure)
+        for point, sure in zip(verified, front_confidence(rows, objectives), strict=True)
+    ]
+
+
 def _composed(entrant: TrialResult) -> tuple[float, float] | None:
     if entrant.trial.kind is not TrialKind.DERIVED:
         return None
@@ -265,18 +165,25 @@ class _Spread:
         self.seed_variance = squares / self.freedom if self.freedom else 0.0
         self.test_images, self.confidence = test_images, confidence
         law = stats.t(self.freedom) if self.freedom else stats.norm()
-        self.quantile = float(law.ppf(0.5 + confidence / 2))
-        self._tail = law.sf
+        self._quantile, self._tail = law.ppf, law.sf
 
     def accuracy(self, runs: Sequence[TrialResult]) -> Interval:
         """Mean accuracy; its interval covers the seeds and that the images are a sample."""
         mean = _mean_accuracy(runs)
         variance = self.seed_variance / len(runs) + self._sampling_variance(mean)
-        half = self.quantile * math.sqrt(variance)
+        half = float(self._quantile(0.5 + self.confidence / 2)) * math.sqrt(variance)
         return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
 
+    def estimate(self, accuracy: float, runs: int) -> Estimate:
+        """A mean accuracy over ``runs`` seeds, for comparisons on the same test images."""
+        variance = self.seed_variance / runs if self.freedom else self._sampling_variance(accuracy)
+        return Estimate(accuracy, math.sqrt(variance), self.freedom)
+
     def gain(
-        self, runs: Sequence[TrialResult], default_runs: Sequence[TrialResult]
+        self,
+        runs: Sequence[TrialResult],
+        default_runs: Sequence[TrialResult],
+        confidence: float,
     ) -> tuple[Interval, float]:
         """Difference of the means and its p-value, over seeds, on the same test images."""
         gain = _mean_accuracy(runs) - _mean_accuracy(default_runs)
@@ -284,7 +191,7 @@ class _Spread:
         if not self.freedom:  # too few repeats: only the sampling of the images is known
             variance = 2 * self._sampling_variance(_mean_accuracy(runs))
         error = math.sqrt(variance)
-        half = self.quantile * error
+        half = float(self._quantile(0.5 + confidence / 2)) * error
         p_value = 2 * float(self._tail(abs(gain) / error)) if error else float(gain == 0)
         return Interval(gain, gain - half, gain + half), p_value
 
@@ -304,20 +211,26 @@ def _compare(
     default_runs: Sequence[TrialResult],
     spread: _Spread,
     config: VerifyConfig,
+    looks: int,
 ) -> Comparison:
-    """Compare with the default; ``pairs`` are the default's run and this one's, round by round."""
+    """Compare with the default; ``pairs`` are the default's run and this one's, round by round.
+
+    Whoever is run again because of what was seen is looked at ``looks`` times, and has as many
+    chances to seem different: p-values and intervals are those of Bonferroni's correction.
+    """
+    confidence = 1 - (1 - config.confidence) / looks
     logs = [math.log(_time(default) / _time(run)) for default, run in pairs]
     # a run of a share ends before the test split is evaluated, which may need more memory
     alike = [(default, run) for default, run in pairs if _in_full(default) == _in_full(run)]
-    gain, accuracy_p = spread.gain(runs, default_runs)
+    gain, accuracy_p = spread.gain(runs, default_runs, confidence)
     return Comparison(
-        speedup=_log_interval(logs, config.confidence),
-        speedup_p=_log_p_value(logs),
+        speedup=_log_interval(logs, confidence),
+        speedup_p=min(1.0, looks * _log_p_value(logs)),
         accuracy_gain=gain,
-        accuracy_p=accuracy_p,
+        accuracy_p=min(1.0, looks * accuracy_p),
         accuracy_kept=gain.low > -config.accuracy_margin,
-        cpu=_cost_ratio(pairs, (default_runs, runs), _cpu_s, config.confidence, _LEAST_CPU_S),
-        memory=_cost_ratio(alike, (default_runs, runs), _peak_memory, config.confidence),
+        cpu=_cost_ratio(pairs, (default_runs, runs), _cpu_s, confidence, _LEAST_CPU_S),
+        memory=_cost_ratio(alike, (default_runs, runs), _peak_memory, confidence),
     )
 
 
@@ -347,7 +260,7 @@ def _cost_ratio(
     costs = [(cost(default), cost(run)) for default, run in pairs]
     if min((each for pair in costs for each in pair), default=least) < least:
         return CostRatio(math.nan, gap="too small to be measured")
-    if len(costs) >= _LEAST_ROUNDS:
+    if len(costs) >= LEAST_ROUNDS:
         logs = [math.log(mine / reference) for reference, mine in costs]
         ratio = _log_interval(logs, confidence)
         return CostRatio(ratio.value, ratio.low, ratio.high, _log_p_value(logs))

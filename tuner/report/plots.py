@@ -156,7 +156,7 @@ def runtimes_figure(runtimes: RuntimeMap) -> go.Figure:
     sizes = runtimes.batch_sizes
     times = [
         [
-            1e6 * runtimes.iteration_s(setting, size).value / size
+            1e6 * runtimes.pace_s(setting, size) / size
             if runtimes.was_probed(setting, size)
             else math.nan
             for size in sizes

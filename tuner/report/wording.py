@@ -226,6 +226,8 @@ def footnotes(result: StudyResult) -> list[str]:
     notes = [*_run_notes(result.verified), *projection_notes(result), *_composed_notes(result)]
     if result.verified:
         confidence = f"{100 * result.verified[0].confidence:g} %"
+        sure = ", ".join(f"{each.name} {each.on_front:.0%}" for each in result.verified)
+        notes.append(f"On the front of those verified, with what confidence: {sure}.")
         notes.append(
             f"Intervals at {confidence} confidence. Training time is the training loop alone; "
             "CPU and memory are the medians of the worker's process tree."

@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 _Array = np.typing.NDArray[np.float64]
+_Flags = np.typing.NDArray[np.bool_]
 
 _LEAST_ERROR = 1e-3
 _MOST_POINTS = 240  # a fit takes the cube of this
@@ -74,7 +76,8 @@ class CurveModel:
             optimizer="fmin_l_bfgs_b" if afresh else None,
             random_state=self._seed,
         )
-        with warnings.catch_warnings():
+        # matrices so small gain nothing from threads, which wait for each other on a busy machine
+        with warnings.catch_warnings(), threadpool_limits(1):
             warnings.simplefilter("ignore", ConvergenceWarning)
             self._model.fit(points, targets)
         if afresh:
@@ -121,12 +124,43 @@ class CurveModel:
             ],
             axis=1,
         )
-        mean, deviation = self._model.predict(points, return_std=True)
+        with threadpool_limits(1):
+            mean, deviation = self._model.predict(points, return_std=True)
         return mean.reshape(count, length), deviation.reshape(count, length)
 
 
+def front_area(front: Sequence[tuple[float, float]], times_s: _Array, least: float) -> float:
+    """Accuracy above ``least`` that the front holds, averaged over the logarithm of time.
+
+    Args:
+        front: Training time and accuracy of its points.
+        times_s: The least and the greatest time in sight are the ends of the average.
+        least: Accuracy that counts for nothing.
+    """
+    return float((_steps(front, _axis(times_s), least) - least).mean())
+
+
+def _axis(times_s: _Array) -> _Array:
+    return np.linspace(math.log(times_s.min()), math.log(times_s.max()), _TIMES)
+
+
+def _steps(front: Sequence[tuple[float, float]], axis: _Array, least: float) -> _Array:
+    """The best accuracy that the front has by each time of an axis."""
+    known = np.full(axis.shape, least)
+    for time_s, best in front:
+        later = axis >= math.log(max(time_s, 1e-9))
+        known[later] = np.maximum(known[later], best)
+    return known
+
+
 def front_gain(
-    mean: _Array, deviation: _Array, times_s: _Array, front: Sequence[tuple[float, float]]
+    mean: _Array,
+    deviation: _Array,
+    times_s: _Array,
+    front: Sequence[tuple[float, float]],
+    *,
+    seen: _Flags | None = None,
+    least_accuracy: float = 0.0,
 ) -> _Array:
     """What each candidate's curve may be expected to add to the front.
 
@@ -135,21 +169,22 @@ def front_gain(
         deviation: Its standard deviation, shape (n, k).
         times_s: Training time at each point of the curves, seconds, ascending, shape (n, k).
         front: Training time and accuracy of the points to be surpassed.
+        seen: Whether accuracy is looked at there on the way, shape (n, k); by default everywhere.
+        least_accuracy: What is below it gains nothing.
 
     Returns:
         Accuracy gained, averaged over the logarithm of time from the least to the greatest time
         in sight, shape (n, k): by training up to each point of the curve.
     """
-    logs = np.log(times_s)
-    axis = np.linspace(logs.min(), logs.max(), _TIMES)
-    known = np.zeros(_TIMES)
-    for time_s, best in front:
-        later = axis >= math.log(max(time_s, 1e-9))
-        known[later] = np.maximum(known[later], best)
+    logs, axis = np.log(times_s), _axis(times_s)
+    known = _steps(front, axis, least_accuracy)
     gains = np.zeros(mean.shape)
     reached = axis[None, None, :] >= logs[:, :, None]  # (n, k, t)
     for quantile in _QUANTILES:
         accuracy = 1 + _LEAST_ERROR - np.exp(mean + quantile * deviation)
         above = np.maximum(accuracy[:, :, None] - known, 0.0) * reached
-        gains += np.maximum.accumulate(above, axis=1).mean(axis=2) / len(_QUANTILES)
+        on_the_way = above if seen is None else above * seen[:, :, None]
+        before = np.maximum.accumulate(on_the_way, axis=1)
+        before[:, 1:], before[:, 0] = before[:, :-1].copy(), 0.0
+        gains += np.maximum(before, above).mean(axis=2) / len(_QUANTILES)
     return gains

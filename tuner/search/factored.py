@@ -8,69 +8,150 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import optuna
 
-from tuner.composition import compose
-from tuner.results import front_of
-from tuner.runtime_map import RuntimeMap
-from tuner.search.curves import Curve, CurveModel, front_gain
+from tuner.composition import Composition
+from tuner.runtime_map import Probe, RuntimeMap
+from tuner.search.curves import Curve, CurveModel, front_area, front_gain
 from tuner.search.joint import JointSearch
 from tuner.space import Choices, Range
 from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
 
+_ORIGIN = "derived_from"
 _CANDIDATES = 192
-_CURVE_POINTS = 10
 _NEARLY = 0.7
-_SPAN = 300.0  # from the end of a curve to its first point of interest, a factor of time
+_EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
+_ROUNDING = 1e-6
+_TRUST = 0.02  # gain for which promises are trusted before any was kept
+_Array = np.typing.NDArray[np.float64]
+_Flags = np.typing.NDArray[np.bool_]
 
 
 class FactoredSearch(JointSearch):
     """Ask and tell over learning curves; see ``JointSearch`` for what is stored and how.
 
     Args:
-        args: Of ``JointSearch``.
-        runtimes: What the race finds; it may be empty until the default was told.
-        kwargs: Of ``JointSearch``.
+        args, kwargs: Of ``JointSearch``.
+
+    Attributes:
+        shortest: Iterations of the shortest training that is a member of the space.
+
+    Until it was told what the race found it can ask for the default alone.
     """
 
-    def __init__(self, *args: Any, runtimes: RuntimeMap, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.runtimes = runtimes
+        self._composition = self._compose_with(RuntimeMap())
         self._random = np.random.default_rng([self._seed, len(self._study.trials)])
         iterations = self.space.params["iterations"]
         assert isinstance(iterations, Range)
-        self._iterations = iterations
+        self.shortest = int(iterations.low)
+        # lengths of runs; each one's own checkpoints are among the shorter ones
+        steps = int(2 * math.log2(iterations.high / iterations.low)) + 1
+        self._grid = np.floor(iterations.low * 2 ** (np.arange(steps) / 2) + _ROUNDING)
         self._learnt = [
             name
             for name in self.space.params
             if name not in self.space.runtime and name != "iterations"
         ]
         self._results: list[TrialResult] = []
+        self._proposal: _Proposal | None = None
+        self._promised, self._gained = 0.0, 0.0
+        origins = (each.user_attrs.get(_ORIGIN) for each in self._study.get_trials(deepcopy=False))
+        self._stored = {each for each in origins if each}
         self._model = CurveModel(int(iterations.high), self._seed)
 
     def _first(self) -> list[Params]:
         """The default alone: start points follow once the settings are raced, at the fastest."""
         return [self.default]
 
-    def recall(self, results: Sequence[TrialResult]) -> None:
-        """Learn from the trials of an earlier session, which the storage knows already."""
-        self._results = list(results)
+    def learn_runtimes(self, runtimes: RuntimeMap) -> None:
+        """Learn what the race has found so far; all that was told is composed with it anew."""
+        self._composition = self._compose_with(RuntimeMap(runtimes.probes))
+        for each in self._results:
+            self._learn_pace(each)
+        self._proposal = None
+        self.derived, self.front = [], []
+        self._extend_front(self._results)
+        for each in self._results:
+            self._derive(each)
+
+    def least_hope(self, limit_s: float) -> float:
+        """How fast the race must be hoped to lower training times, to be worth more than a trial.
+
+        In logarithms of time a second of racing, for a next trial that trains for at most about
+        ``limit_s``. Infinite while a trial is left to be repeated.
+        """
+        if self._waiting():
+            return math.inf
+        proposal = self._propose(limit_s)
+        if not proposal.height:
+            return math.inf
+        # what is promised best is promised too much; so far trials kept this part of it
+        kept = (self._gained + _TRUST) / (self._promised + _TRUST)
+        return kept * proposal.gain / proposal.cost_s / proposal.height
+
+    def _compose_with(self, runtimes: RuntimeMap) -> Composition:
+        return Composition(self.space, runtimes, self.objectives, self.constraints)
 
     def ask(self, limit_s: float = math.inf) -> tuple[int, dict[str, ParamValue]]:
         """The next trial: its number and params; trained for at most about ``limit_s``."""
         if not self._waiting():
-            self._enqueue(self._next_number(), self._propose(limit_s))
+            self._enqueue(self._next_number(), self._propose(limit_s).params)
         return super().ask(limit_s)
 
-    def tell(self, result: TrialResult) -> None:
-        """Learn how a trial ended, from every checkpoint that it left."""
-        super().tell(result)
+    def _learn(self, result: TrialResult) -> None:
+        before, proposal = self._front_points(), self._proposal
+        super()._learn(result)
         self._results.append(result)
-        for point in compose([result], self.space, self.runtimes):
+        self._learn_pace(result)
+        self._derive(result)
+        if proposal is not None and math.isfinite(proposal.gain):
+            areas = [
+                front_area(each, proposal.times_s, self._least_accuracy)
+                for each in (before, self._front_points())
+            ]
+            self._promised += proposal.gain
+            self._gained += max(0.0, areas[1] - areas[0])
+        self._proposal = None
+
+    def _learn_pace(self, result: TrialResult) -> None:
+        """A run tells what its setting costs at its batch size, as a probe does."""
+        known, measured = self._composition.runtimes, result.measurement
+        if not (known.probes and result.usable and measured and result.trial.curve):
+            return
+        if measured.train_time_s <= 0:  # a clock may stand still
+            return
+        known.add(
+            Probe(
+                {name: result.params[name] for name in self.space.runtime},
+                int(result.params["batch_size"] or 1),
+                measured.train_time_s / max(result.iterations, 1),
+                measured.peak_memory_bytes,
+                measured.cores_used,
+            )
+        )
+
+    def _front_points(self) -> list[tuple[float, float]]:
+        """Training time and accuracy of what is to be surpassed."""
+        return [
+            (each.metrics["train_time_s"], each.metrics["val_accuracy"]) for each in self.front
+        ]
+
+    def _derive(self, result: TrialResult) -> None:
+        """Learn from every checkpoint that a trial left, and let Optuna do so."""
+        points = self._composition.points(result)
+        self.derived += points
+        self._extend_front(points)
+        if not points or result.trial.name in self._stored:
+            return
+        self._stored.add(result.trial.name)
+        for point in points:
             values = self._values(point)
             if values is not None:
                 self._study.add_trial(
@@ -78,7 +159,7 @@ class FactoredSearch(JointSearch):
                         params=self.space.optuna_params(point.params),
                         distributions=self._distributions(point.params),
                         values=values,
-                        user_attrs={"derived_from": result.trial.name},
+                        user_attrs={_ORIGIN: result.trial.name},
                     )
                 )
 
@@ -105,41 +186,94 @@ class FactoredSearch(JointSearch):
 
     # -- what to train next ---------------------------------------------------------------------
 
-    def _overhead_s(self) -> float:
-        """Seconds that a run takes beside its training."""
-        costs = [
-            each.measurement.wall_time_s - each.measurement.train_time_s * each.trial.share
-            for each in self._results
-            if each.measurement
-        ]
-        return max(0.0, statistics.median(costs)) if costs else 0.0
+    def _propose(self, limit_s: float) -> _Proposal:
+        """What to train next; thought out once until something is learnt."""
+        if self._proposal is None:
+            most_s = self._limit("train_time_s", upper=True, default=math.inf)
+            self._proposal = self._think(min(limit_s, most_s))
+        return self._proposal
 
-    def _propose(self, limit_s: float) -> dict[str, ParamValue]:
-        for learnt in self._starts():
-            if not any(self._place(learnt) == self._place(each.params) for each in self._results):
-                return self._asked(learnt, limit_s / self._pace(learnt))
-        candidates = self._candidates()
+    def _think(self, limit_s: float) -> _Proposal:
         curves = [curve for each in self._results for curve in self._curve(each)]
-        times = np.array([self._times(each, limit_s) for each in candidates])
+        candidates = self._candidates()
         paces = np.array([self._pace(each) for each in candidates])
-        iterations = times / paces[:, None]
+        times = paces[:, None] * self._grid
+        seen, costs = self._looks(times)
         if not curves:
-            return self._asked(candidates[0], float(iterations[0, -1]))
+            last = self._grid[np.searchsorted(times[0], limit_s).clip(1, len(self._grid)) - 1]
+            first = self._asked(candidates[0], last)
+            return _Proposal(first, math.inf, 1.0, 1.0, times)
         self._model.fit(curves)
         places = np.array([self._place(each) for each in candidates])
-        mean, deviation = self._model.predict(places, iterations)
-        front = [
-            (each.metrics["train_time_s"], each.metrics["val_accuracy"])
-            for each in front_of(
-                [*self._results, *compose(self._results, self.space, self.runtimes)],
-                self.objectives,
-            )
-        ]
-        worth = front_gain(mean, deviation, times, front) / (times + self._overhead_s())
+        mean, deviation = self._model.predict(places, np.tile(self._grid, (len(places), 1)))
+        front, least = self._front_points(), self._least_accuracy
+        gains = front_gain(mean, deviation, times, front, seen=seen, least_accuracy=least) * (
+            times <= limit_s
+        )  # what is longer is stopped
+        worth = gains / costs
+        tried = {self._place(each.params) for each in self._results}
+        untried = [row for row, place in enumerate(map(tuple, places)) if place not in tried]
         row = int(np.argmax(worth.max(axis=1)))
+        if untried and untried[0] < len(self._starts()):
+            row = untried[0]
         # a run that adds nothing is stopped early, one that was to be short cannot be prolonged
         column = np.flatnonzero(worth[row] >= _NEARLY * worth[row].max())[-1]
-        return self._asked(candidates[row], float(iterations[row, column]))
+        reached = max((accuracy for _, accuracy in front), default=0.0)
+        return _Proposal(
+            params=self._asked(candidates[row], self._grid[column]),
+            gain=float(gains[row, column]),
+            cost_s=float(costs[row, column]),
+            height=max(0.0, reached - least) / float(np.log(times.max() / times.min())),
+            times_s=times,
+        )
+
+    def _looks(self, times: _Array) -> tuple[_Flags, _Array]:
+        """Where workers look at the accuracy on their way along curves, and what runs cost.
+
+        As workers do it, looking may not take longer than the training since the last look.
+
+        Args:
+            times: Training times at the points of each curve, seconds, shape (n, k).
+
+        Returns:
+            Whether it is looked at, and the seconds of a run to there; both of shape (n, k).
+        """
+        runs = [each for each in self._results if each.measurement and each.trial.curve]
+        look_s = _median(
+            (
+                each.metrics["wall_time_s"]
+                - each.metrics["train_time_s"]
+                - each.metrics["setup_time_s"]
+            )
+            / max(len(each.checkpoints), 1)
+            for each in runs
+        )
+        setup_s = _median(each.metrics["setup_time_s"] for each in runs)
+        early = times[:, :1] / 2 ** (np.arange(_EARLY_LOOKS, 0, -1) / 2)
+        whole = np.concatenate([early, times], axis=1)
+        seen = np.zeros(whole.shape, dtype=bool)
+        costs = np.zeros(whole.shape)
+        looked, looks = np.full(len(times), -math.inf), np.zeros(len(times))
+        for column in range(whole.shape[1]):
+            costs[:, column] = whole[:, column] + setup_s + look_s * (looks + 1)
+            seen[:, column] = whole[:, column] - looked >= look_s
+            looked = np.where(seen[:, column], whole[:, column], looked)
+            looks += seen[:, column]
+        return seen[:, _EARLY_LOOKS:], costs[:, _EARLY_LOOKS:]
+
+    @property
+    def _least_accuracy(self) -> float:
+        return self._limit("val_accuracy", upper=False, default=0.0)
+
+    def _limit(self, metric: str, *, upper: bool, default: float) -> float:
+        """The closest limit that the constraints set to a figure."""
+        limits = [
+            each.limit
+            for each in self.constraints
+            if each.objective.metric == metric and each.upper is upper
+        ]
+        closest = min if upper else max
+        return closest([*limits, default])
 
     def _candidates(self) -> list[dict[str, ParamValue]]:
         """Where a curve may begin: what is known to be good, and many random places."""
@@ -150,34 +284,29 @@ class FactoredSearch(JointSearch):
         """What is worth trying first, and the default, where they are members of the space."""
         known = [*self.space.start_points(self.default), self.default]
         parts = {str(each): each for each in map(self._learnt_part, known)}
-        return [each for each in parts.values() if not self.space.contains(self._asked(each, 1.0))]
+        return [
+            each
+            for each in parts.values()
+            if not self.space.contains(self._asked(each, self.shortest))
+        ]
 
     def _learnt_part(self, params: Params) -> dict[str, ParamValue]:
         return {name: params[name] for name in self._learnt}
 
-    def _times(self, learnt: Params, limit_s: float) -> list[float]:
-        """Training times along a curve, seconds, ascending."""
-        pace = self._pace(learnt)
-        most = min(limit_s, self._iterations.high * pace)
-        least = min(max(most / _SPAN, self._iterations.low * pace), most / 2)
-        return list(np.geomspace(least, most, _CURVE_POINTS))
-
     def _pace(self, learnt: Params) -> float:
         batch = int(learnt["batch_size"] or 1)
-        return self.runtimes.iteration_s(self.runtimes.fastest(batch), batch).value
+        return self._composition.runtimes.pace_s(self._setting(learnt), batch)
+
+    def _setting(self, learnt: Params) -> dict[str, ParamValue]:
+        return self._composition.settings(int(learnt["batch_size"] or 1))[0]
 
     def _asked(self, learnt: Params, iterations: float) -> dict[str, ParamValue]:
-        low, high = self._iterations.low, self._iterations.high
-        return {
-            **learnt,
-            **self.runtimes.fastest(int(learnt["batch_size"] or 1)),
-            "iterations": int(min(max(iterations, low), high)),
-        }
+        return {**learnt, **self._setting(learnt), "iterations": int(iterations)}
 
     def _curve(self, result: TrialResult) -> list[Curve]:
         points = [each for each in result.checkpoints if each.iteration > 0]
         if result.status is TrialStatus.DIVERGED and not points:
-            return [Curve(self._place(result.params), (int(self._iterations.low),), (0.1,))]
+            return [Curve(self._place(result.params), (self.shortest,), (0.1,))]
         if not points or not (result.usable or result.status is TrialStatus.DIVERGED):
             return []
         return [
@@ -193,6 +322,30 @@ class FactoredSearch(JointSearch):
         return tuple(
             _coordinate(self.space.params[name], params[name], params) for name in self._learnt
         )
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """What to train next.
+
+    Attributes:
+        params: Of the trial.
+        gain: What it is expected to add to the front, see ``front_gain``.
+        cost_s: Seconds that it takes, what it takes beside training included.
+        height: What is added if all that is known were faster, for each unit of the logarithm.
+        times_s: Training times of all that was compared.
+    """
+
+    params: dict[str, ParamValue]
+    gain: float
+    cost_s: float
+    height: float
+    times_s: _Array
+
+
+def _median(values: Iterable[float]) -> float:
+    known = [max(0.0, each) for each in values]
+    return statistics.median(known) if known else 0.0
 
 
 class _Random:

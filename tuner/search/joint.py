@@ -2,7 +2,8 @@
 
 The sampler is told every trial: usable ones by their objectives, others as failed. A trial that
 was stopped early is told as failed under what was asked, and added as a finished one under the
-iterations it reached, for which its figures are true.
+iterations it reached, for which its figures are true. Where these are too few to be searched, it
+is told under what was asked, with its time projected and the accuracy it reached.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tuner.config import Constraint, SamplerConfig
 from tuner.errors import ConfigError, StorageError
 from tuner.pareto import Objective
+from tuner.results import front_of
 from tuner.space import SearchSpace
 from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
 
@@ -37,6 +39,10 @@ class JointSearch:
         name: Name of the study in it; an existing study is gone on with.
         default: Params of trial 0.
         seed: Of the sampler.
+
+    Attributes:
+        front: Of all that it was told, and of what that stands for.
+        derived: What the trials stand for beside themselves.
 
     Raises:
         StorageError: If the database cannot be opened.
@@ -69,6 +75,9 @@ class JointSearch:
         # sampling goes on from another point of the random sequence after a resume
         self._study.sampler = make_sampler(sampler, seed + len(self._study.trials))
         self._open: dict[int, optuna.Trial] = {}
+        self._told: set[int] = set()
+        self.front: list[TrialResult] = []
+        self.derived: list[TrialResult] = []
         self.default = default
         self._default_outside = bool(space.contains(default))
         if not self._study.trials:
@@ -90,7 +99,18 @@ class JointSearch:
         return [each.user_attrs[_NUMBER] for each in trials if _NUMBER in each.user_attrs]
 
     def recall(self, results: Sequence[TrialResult]) -> None:
-        """Learn from the trials of an earlier session: the storage knows them all."""
+        """Go on where an earlier session stopped, which measured ``results``.
+
+        What it asked for and did not measure will be asked for again.
+        """
+        for each in results:
+            self._learn(each)
+        measured = {each.trial.number: each for each in results}
+        for number in self.unfinished():
+            if number in measured:
+                self._store(measured[number])
+            else:
+                self.retry(number)
 
     def ask(self, limit_s: float = math.inf) -> tuple[int, dict[str, ParamValue]]:  # noqa: ARG002
         """The next trial: its number, counted from 0, and its params; number 0 is the default.
@@ -117,15 +137,35 @@ class JointSearch:
 
     def tell(self, result: TrialResult) -> None:
         """Learn how a trial ended; telling the same trial again changes nothing."""
+        if result.trial.number not in self._told:
+            self._learn(result)
+            self._store(result)
+
+    def _learn(self, result: TrialResult) -> None:
+        self._told.add(result.trial.number)
+        self._extend_front([result])
+
+    def _extend_front(self, points: Sequence[TrialResult]) -> None:
+        self.front = front_of([*self.front, *points], self.objectives)
+
+    def _store(self, result: TrialResult) -> None:
+        """Tell Optuna, if the trial is still open there."""
         number = result.trial.number
         trial = self._open.pop(number, None) or self._reopen(number)
         if trial is None:
             return
+        reached = None
+        if result.status is TrialStatus.STOPPED:
+            if self.space.contains(result.params):
+                # the sampler must learn that this was no good, or it comes back again and again
+                result = result.projected("stopped")
+            else:
+                reached = self._values(result)
         values = self._values(result)
-        if values is None or result.status is TrialStatus.STOPPED:
+        if values is None or reached is not None:
             self._study.tell(trial, state=TrialState.FAIL)
-            if values is not None:
-                self._add_reached(trial, result, values)
+            if reached is not None:
+                self._add_reached(trial, result, reached)
             return
         for name, value in self._violations(result).items():
             trial.set_constraint(name, value)
@@ -163,8 +203,6 @@ class JointSearch:
 
     def _add_reached(self, asked: optuna.Trial, result: TrialResult, values: list[float]) -> None:
         params = self.space.optuna_params(result.params)
-        if self.space.contains(result.params):
-            return
         trial = optuna.create_trial(
             params=dict(params), distributions=dict(asked.distributions), values=values
         )

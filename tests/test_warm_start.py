@@ -1,0 +1,44 @@
+"""Tests of ``tuner.warm_start``."""
+
+import pytest
+
+from tests.conftest import DEFAULT, SYNTHETIC
+from tuner.space import SearchSpace
+from tuner.warm_start import earlier_points
+
+SPACE = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
+
+
+def front(*points, model="default"):
+    verified = [{"params": DEFAULT, "comparison": None, "on_front": 0.5}]
+    verified += [{"params": {**DEFAULT, **each}, "comparison": {"speedup": 2}} for each in points]
+    return {"model": model, "verified": verified}
+
+
+def test_what_was_verified_elsewhere_is_tried_first_and_the_default_is_not():
+    fronts = [front({"batch_size": 32}), front({"batch_size": 16}, {"batch_size": 32})]
+    found = earlier_points(fronts, SPACE, DEFAULT, "default")
+    assert [each["batch_size"] for each in found] == [32, 16]
+    assert all(not SPACE.contains(each) for each in found)
+    assert earlier_points(fronts, SPACE, DEFAULT, "lenet") == []
+
+
+def test_what_this_machine_does_not_have_is_replaced_or_left_out():
+    (found,) = earlier_points(
+        [front({"blas": "mkl", "batch_size": 32, "cores_of_old": 4})], SPACE, DEFAULT, "default"
+    )
+    assert found["blas"] in SPACE.params["blas"].values({})
+    assert "cores_of_old" not in found
+    assert earlier_points([front({"batch_size": 10**6})], SPACE, DEFAULT, "default") == []
+
+
+@pytest.mark.parametrize("front_of_old", [{}, {"model": "default"}, front()])
+def test_an_older_front_without_points_says_nothing(front_of_old):
+    assert earlier_points([front_of_old], SPACE, DEFAULT, "default") == []
+
+
+def test_only_a_few_are_taken_and_the_doubtful_are_not():
+    many = front(*({"batch_size": size} for size in range(20, 40)))
+    assert len(earlier_points([many], SPACE, DEFAULT, "default")) == 3
+    many["verified"][1]["on_front"] = 0.2
+    assert earlier_points([many], SPACE, DEFAULT, "default")[0]["batch_size"] == 21

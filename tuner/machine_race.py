@@ -1,0 +1,115 @@
+"""The race on this machine: its workers are real, and what it finds is kept for later studies."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner.config import SearchConfig
+from tuner.errors import NoTrialSucceeded
+from tuner.race import Race
+from tuner.runner import TrialSetup, WorkerSession
+from tuner.runtime_map import RuntimeMap
+from tuner.space import SearchSpace
+from tuner.study_folder import write_atomically
+from tuner.trial import Params
+
+
+class MachineRace:
+    """A race that goes on for as long as it is worth more than training.
+
+    Args:
+        setup: Whose workers run.
+        space: Whose runtime params are raced.
+        default: The framework's own default.
+        fingerprint: Of machine and packages: another one makes another map.
+        maps: Folder of the maps that studies on this machine share.
+        config: How long a probe is, and how much of the budget the race may take.
+        budget_s: Of the whole study, seconds.
+        check: Called between probes; what it raises ends the race.
+        tell: Called with what is being done and the fraction (0–1) of its budget used.
+    """
+
+    def __init__(
+        self,
+        setup: TrialSetup,
+        space: SearchSpace,
+        default: Params,
+        fingerprint: str,
+        maps: Path,
+        *,
+        config: SearchConfig,
+        budget_s: float,
+        check: Callable[[], None],
+        tell: Callable[[str, float], None],
+    ) -> None:
+        self._setup = setup
+        data = setup.dataset
+        identity = {
+            **setup.identity(fingerprint),
+            "data": [data.channels, data.height, data.width, data.classes, setup.model],
+            "params": [sorted(space.runtime.items()), space.params["batch_size"], dict(default)],
+        }
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode())
+        # a study goes on with what it knew, whatever others have learnt meanwhile
+        own, shared = (
+            setup.folder.parent / "runtimes.json",
+            maps / f"{digest.hexdigest()[:16]}.json",
+        )
+        self._places = own, shared
+        self._race = Race(
+            space=space,
+            default=default,
+            budget_s=config.race_share * budget_s,
+            check=check,
+            tell=tell,
+            repeats=setup.measure.repeats,
+            probe_s=config.probe_s,
+            first_hope=config.race_hope,
+            known=_read(self._places),
+        )
+
+    @property
+    def known(self) -> RuntimeMap:
+        """What is known so far; empty before the race began."""
+        return self._race.known
+
+    def is_worth(self, least_hope: float) -> bool:
+        """Whether there is something left to race, and more hope of it than this."""
+        return not self._race.over and self._race.hope > least_hope
+
+    def run(self, least_hope: float) -> None:
+        """Race while that is worth it; the first time at least for the default's own pace.
+
+        Raises:
+            NoTrialSucceeded: If no setting could be measured.
+        """
+        parent = self._setup.folder.parent
+        with tempfile.TemporaryDirectory(dir=parent, prefix="race-") as scratch:
+            place = dataclasses.replace(self._setup, folder=Path(scratch))
+            try:
+                self._race.run(lambda params: WorkerSession(place, params), least_hope)
+            finally:
+                if self.known.probes:
+                    self._write()
+        if not self.known.probes:
+            setting, reason = self.known.faults[0]
+            raise NoTrialSucceeded(f"no runtime setting could be raced; {setting}: {reason}")
+
+    def _write(self) -> None:
+        for path in self._places:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, self.known.to_json())
+
+
+def _read(places: tuple[Path, ...]) -> RuntimeMap:
+    """The first map that can be read."""
+    for path in places:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return RuntimeMap.from_json(path.read_text(encoding="utf-8"))
+    return RuntimeMap()
