@@ -168,8 +168,8 @@ class Recorded:
                 continue
             iterations = int(params["iterations"] or 1)
             time_s = iterations * self.pace(params)
-            rows.append((self.accuracy(params, iterations), math.log(time_s)))
-        return hypervolume(rows, (FLOOR, math.log(self.longest_s)), GOALS)
+            rows.append((-math.log(1 - self.accuracy(params, iterations)), math.log(time_s)))
+        return hypervolume(rows, (-math.log(1 - FLOOR), math.log(self.longest_s)), GOALS)
 
     def reference(self) -> float:
         """Hypervolume of the front of everything that was recorded, at the fastest settings."""

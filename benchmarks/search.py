@@ -5,8 +5,9 @@ same times, same noise. What counts is the machine time, workers' starts and the
 until the true hypervolume of what was found is 90, 95 and 99 % of that of the reference front,
 over many seeds. With ``--live`` the same strategies train for real, judged by the same table.
 
-Hypervolume is taken over accuracy and the logarithm of training time, above an accuracy of
-``FLOOR`` and below the time of the longest recorded curve. Measured values carry noise, judged is
+Hypervolume is taken over the logarithms of the error and of training time (on the plain scale of
+accuracy a first quick point would be nearly all), above an accuracy of ``FLOOR`` and below the
+time of the longest recorded curve. Measured values carry noise, judged is
 the truth behind them. The framework's default is known to all at no cost.
 
     python benchmarks/search.py [framework-dataset ...] [--seeds 20] [--budget 3600] [--json]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tuner.search.curves import Curve, CurveModel, front_gain
+from tuner.search.curves import Curve, CurveModel, front_gain, merit
 
 ITERATIONS = (20, 40, 80, 160, 320, 640)
 
@@ -58,6 +58,11 @@ def logs(*accuracies):
     return np.log(1.001 - np.array([accuracies]))
 
 
+def test_merit_counts_every_halving_of_the_error_alike():
+    assert merit(0.1) == pytest.approx(0)
+    assert merit(0.96) - merit(0.92) == pytest.approx(merit(0.8) - merit(0.6), rel=0.05)
+
+
 def test_what_lies_below_the_front_adds_nothing():
     assert front_gain(logs(0.5, 0.85, 0.9), SURE, TIMES, FRONT).max() == pytest.approx(0, abs=1e-9)
 
@@ -65,13 +70,13 @@ def test_what_lies_below_the_front_adds_nothing():
 def test_the_gain_is_the_area_above_the_front_in_logarithmic_time():
     gain = front_gain(logs(0.8, 0.95, 0.95), SURE, TIMES, FRONT)[0]
     assert gain[0] == pytest.approx(0, abs=1e-9)
-    assert gain[1] == pytest.approx(0.025, rel=0.05)  # 0.05 over half of the axis
+    assert gain[1] == pytest.approx(0.5 * (merit(0.95) - merit(0.9)), rel=0.05)  # of the axis
     assert gain[2] == pytest.approx(gain[1])
 
 
 def test_without_a_front_everything_is_gained():
     gain = front_gain(logs(0.8, 0.8, 0.8), SURE, TIMES, [])[0]
-    assert gain[-1] == pytest.approx(0.8, rel=0.01)
+    assert gain[-1] == pytest.approx(merit(0.8), rel=0.01)
 
 
 def test_the_uncertain_are_worth_a_try():

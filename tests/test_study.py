@@ -390,7 +390,7 @@ def _changed(config, tmp_path, **words):
 
 @pytest.mark.slow
 def test_time_that_is_not_linear_in_iterations_is_found_out(factored, tmp_path):
-    curved = "clock.now += count * seconds_an_iteration(params) * (1 + done[0] / 20.0)"
+    curved = "clock.now += count * seconds_an_iteration(params) * (1 + done[0] / 60.0)"
     twisted = _changed(
         factored, tmp_path, **{"clock.now += count * seconds_an_iteration(params)": curved}
     )

@@ -2,9 +2,9 @@
 
 The logarithm of the error is a Gaussian process over the params that affect accuracy and the
 logarithm of the iterations, learnt from every checkpoint of every run. A candidate is worth the
-area that its predicted curve adds above the front, in logarithmic time, for each second that it
-takes to train (expected improvement per second: doi:10.48550/arXiv.1206.2944; of a front:
-doi:10.1109/TEVC.2005.859463).
+area that its predicted curve adds above the front, over the logarithms of time and of the error,
+for each second that it takes to train (expected improvement per second:
+doi:10.48550/arXiv.1206.2944; of a front: doi:10.1109/TEVC.2005.859463).
 """
 
 from __future__ import annotations
@@ -129,15 +129,24 @@ class CurveModel:
         return mean.reshape(count, length), deviation.reshape(count, length)
 
 
+def merit(accuracy: float) -> float:
+    """How far the logarithm of the error is below that of blind guessing.
+
+    Halving the error counts the same wherever it begins, as it does to those who train: on the
+    plain scale of accuracy the way from 98 to 99 % would be worth nothing beside the one to 90 %.
+    """
+    return math.log(BLIND_ERROR + _LEAST_ERROR) - math.log(max(1 - accuracy, 0.0) + _LEAST_ERROR)
+
+
 def front_area(front: Sequence[tuple[float, float]], times_s: _Array, least: float) -> float:
-    """Accuracy above ``least`` that the front holds, averaged over the logarithm of time.
+    """Merit above that of ``least`` that the front holds, averaged over the logarithm of time.
 
     Args:
         front: Training time and accuracy of its points.
         times_s: The least and the greatest time in sight are the ends of the average.
         least: Accuracy that counts for nothing.
     """
-    return float((_steps(front, _axis(times_s), least) - least).mean())
+    return float((_steps(front, _axis(times_s), least) - merit(least)).mean())
 
 
 def _axis(times_s: _Array) -> _Array:
@@ -145,11 +154,11 @@ def _axis(times_s: _Array) -> _Array:
 
 
 def _steps(front: Sequence[tuple[float, float]], axis: _Array, least: float) -> _Array:
-    """The best accuracy that the front has by each time of an axis."""
-    known = np.full(axis.shape, least)
+    """The best merit that the front has by each time of an axis."""
+    known = np.full(axis.shape, merit(least))
     for time_s, best in front:
         later = axis >= math.log(max(time_s, 1e-9))
-        known[later] = np.maximum(known[later], best)
+        known[later] = np.maximum(known[later], merit(best))
     return known
 
 
@@ -160,7 +169,7 @@ def front_gain(
     front: Sequence[tuple[float, float]],
     *,
     seen: _Flags | None = None,
-    least_accuracy: float = 0.0,
+    least_accuracy: float = 1 - BLIND_ERROR,
 ) -> _Array:
     """What each candidate's curve may be expected to add to the front.
 
@@ -173,16 +182,16 @@ def front_gain(
         least_accuracy: What is below it gains nothing.
 
     Returns:
-        Accuracy gained, averaged over the logarithm of time from the least to the greatest time
-        in sight, shape (n, k): by training up to each point of the curve.
+        Merit gained, averaged over the logarithm of time from the least to the greatest time in
+        sight, shape (n, k): by training up to each point of the curve.
     """
     logs, axis = np.log(times_s), _axis(times_s)
     known = _steps(front, axis, least_accuracy)
     gains = np.zeros(mean.shape)
     reached = axis[None, None, :] >= logs[:, :, None]  # (n, k, t)
     for quantile in _QUANTILES:
-        accuracy = 1 + _LEAST_ERROR - np.exp(mean + quantile * deviation)
-        above = np.maximum(accuracy[:, :, None] - known, 0.0) * reached
+        merits = math.log(BLIND_ERROR + _LEAST_ERROR) - (mean + quantile * deviation)
+        above = np.maximum(merits[:, :, None] - known, 0.0) * reached
         on_the_way = above if seen is None else above * seen[:, :, None]
         before = np.maximum.accumulate(on_the_way, axis=1)
         before[:, 1:], before[:, 0] = before[:, :-1].copy(), 0.0

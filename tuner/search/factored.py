@@ -17,7 +17,7 @@ import optuna
 
 from tuner.composition import Composition
 from tuner.runtime_map import Probe, RuntimeMap
-from tuner.search.curves import Curve, CurveModel, front_area, front_gain
+from tuner.search.curves import BLIND_ERROR, Curve, CurveModel, front_area, front_gain, merit
 from tuner.search.joint import JointSearch
 from tuner.space import Choices, Range
 from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
@@ -27,7 +27,7 @@ _CANDIDATES = 192
 _NEARLY = 0.7
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
-_TRUST = 0.02  # gain for which promises are trusted before any was kept
+_TRUST = 0.1  # gain for which promises are trusted before any was kept
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 
@@ -218,12 +218,12 @@ class FactoredSearch(JointSearch):
             row = untried[0]
         # a run that adds nothing is stopped early, one that was to be short cannot be prolonged
         column = np.flatnonzero(worth[row] >= _NEARLY * worth[row].max())[-1]
-        reached = max((accuracy for _, accuracy in front), default=0.0)
+        reached = merit(max((accuracy for _, accuracy in front), default=least)) - merit(least)
         return _Proposal(
             params=self._asked(candidates[row], self._grid[column]),
             gain=float(gains[row, column]),
             cost_s=float(costs[row, column]),
-            height=max(0.0, reached - least) / float(np.log(times.max() / times.min())),
+            height=max(0.0, reached) / float(np.log(times.max() / times.min())),
             times_s=times,
         )
 
@@ -263,7 +263,7 @@ class FactoredSearch(JointSearch):
 
     @property
     def _least_accuracy(self) -> float:
-        return self._limit("val_accuracy", upper=False, default=0.0)
+        return self._limit("val_accuracy", upper=False, default=1 - BLIND_ERROR)
 
     def _limit(self, metric: str, *, upper: bool, default: float) -> float:
         """The closest limit that the constraints set to a figure."""
@@ -304,10 +304,11 @@ class FactoredSearch(JointSearch):
         return {**learnt, **self._setting(learnt), "iterations": int(iterations)}
 
     def _curve(self, result: TrialResult) -> list[Curve]:
+        if result.status is TrialStatus.DIVERGED:  # however well it went before
+            whole = (int(self._grid[0]), int(self._grid[-1]))
+            return [Curve(self._place(result.params), whole, (1 - BLIND_ERROR,) * 2)]
         points = [each for each in result.checkpoints if each.iteration > 0]
-        if result.status is TrialStatus.DIVERGED and not points:
-            return [Curve(self._place(result.params), (self.shortest,), (0.1,))]
-        if not points or not (result.usable or result.status is TrialStatus.DIVERGED):
+        if not points or not result.usable:
             return []
         return [
             Curve(
