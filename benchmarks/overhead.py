@@ -29,6 +29,7 @@ from tuner.study import tune
 
 SYNTHETIC = Path(__file__).parent.parent / "tests" / "synthetic"
 MONITORED_S = 10.0
+_ENOUGH = 20  # trials, to compare the last ten with those about the tenth
 
 
 class _Stopwatch(StudyProgress):
@@ -105,11 +106,11 @@ def main() -> None:
         "last_tenth_to_first_tenth": round(
             statistics.median(costs[-tenth:]) / statistics.median(costs[1 : tenth + 1]), 3
         ),
-        "last_ten_to_tenth": round(
-            statistics.median(costs[-10:]) / statistics.median(costs[5:15]), 3
-        ),
         "monitor_pct_of_a_core": round(monitor_cost_pct(), 3),
     }
+    if len(costs) > _ENOUGH:
+        tens = statistics.median(costs[-10:]) / statistics.median(costs[5:15])
+        figures["last_ten_to_tenth"] = round(tens, 3)
     if arguments.json:
         print(json.dumps(figures))
         return

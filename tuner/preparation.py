@@ -39,6 +39,8 @@ def load_space(config: TuneConfig) -> SearchSpace:
         model=config.model,
         overrides=config.search_space,
     )
+    if not config.prior:
+        return space
     default = space.default(config.dataset.name, config.model).params
     prior = [space.completed({**default, **point}) for point in config.prior]
     for given, point in zip(config.prior, prior, strict=True):
@@ -74,7 +76,8 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     """
     framework = config.framework
     cores = measure.parse_cores(config.executor.cores)
-    space = load_space(config)  # what cannot be used is refused before anything is installed
+    space = load_space(config)
+    space.default(config.dataset.name, config.model)  # refused before anything is installed
     worker = worker_script(framework, config.framework_path)
     dataset = load_dataset(config.dataset, progress=progress.task)
     if dataset.warning:
