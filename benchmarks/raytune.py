@@ -84,6 +84,8 @@ class RayTuneSearch:
             if self._asha:
                 self._asha.on_trial_add(None, ray_trial)  # type: ignore[arg-type]
 
+            # called in this very turn of the loop alone, so what it captures is this turn's; ASHA
+            # looks at nothing of a trial but its name, and at its controller not at all
             def goes_on(points: Sequence[Checkpoint], _end_s: float) -> bool:
                 if self._asha is None or not number:  # noqa: B023
                     return True

@@ -376,6 +376,15 @@ def test_a_factored_study_goes_on_where_it_was(factored):
     assert [each.trial.name for each in same.front] == [each.trial.name for each in done.front]
 
 
+@pytest.mark.slow
+def test_what_was_verified_stands_though_it_would_be_composed_otherwise_now(factored, home):
+    done = tune(factored)
+    assert any(each.composed for each in done.verified)
+    for path in (*home.glob("runtime-maps/*.json"), *home.glob("studies/*/runtimes.json")):
+        path.unlink()
+    assert tune(factored).verified == done.verified
+
+
 def _changed(config, tmp_path, **words):
     """The same study of a framework whose formulas are others."""
     tree = tmp_path / "tree"

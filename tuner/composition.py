@@ -3,8 +3,7 @@
 Accuracy after some iterations depends on the params that are learnt with, time an iteration on the
 runtime setting and the batch size. So every checkpoint of a run is a result of its own, and with
 it goes the time that the fastest setting takes (and where memory or CPU time count, that of the
-thriftiest). Such points are marked ``DERIVED`` until they are
-verified.
+thriftiest). Such points are marked ``DERIVED`` until they are verified.
 """
 
 from __future__ import annotations

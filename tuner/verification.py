@@ -99,9 +99,9 @@ class Verification:
             return None
         kept = self._folder.facts.get("plan")
         if kept:
-            by_number = {each.trial.number: each for each in points}
-            finalists = [by_number[number] for number in kept["finalists"]]
-            return self._made(default, finalists, kept["rounds"], kept["first"])
+            # whole, for what was composed then may be composed otherwise now
+            begun = [TrialResult.from_json(text) for text in kept["finalists"]]
+            return self._made(default, begun, kept["rounds"], kept["first"])
         picked = pick_finalists(
             points, default, self._objectives, self._constraints, config.verify
         )
@@ -110,8 +110,8 @@ class Verification:
         first = len(self._runs())
         plan = self._made(default, picked, config.verify.repeats, first)
         plan = plan.within(self._left_s())
-        numbers = [each.trial.number for each in plan.finalists]
-        self._folder.save(plan={"finalists": numbers, "rounds": plan.rounds, "first": first})
+        finalists = [each.to_json() for each in plan.finalists]
+        self._folder.save(plan={"finalists": finalists, "rounds": plan.rounds, "first": first})
         return plan
 
     def _made(

@@ -1,4 +1,4 @@
-"""``search=factored``: runtime settings are known from the race, so only accuracy is searched.
+"""``search=factored``: the race finds the runtime settings, so only accuracy is searched.
 
 Each trial is a whole learning curve, trained with the fastest setting for its batch size. What to
 train next is what adds most to the front for each second of training.
@@ -67,7 +67,7 @@ class FactoredSearch(JointSearch):
         self._model = CurveModel(int(iterations.high), self._seed)
 
     def _first(self) -> list[Params]:
-        """The default alone: start points follow once the settings are raced, at the fastest."""
+        """The default alone: start points follow with the fastest settings known by then."""
         return [self.default]
 
     def learn_runtimes(self, runtimes: RuntimeMap) -> None:
