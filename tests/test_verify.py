@@ -180,6 +180,8 @@ def test_of_long_runs_one_is_full_and_the_others_measure_the_rate():
 def test_a_rate_is_measured_for_some_seconds_at_least():
     config = VerifyConfig(long_s=40, rate_share=0.01)
     assert make_plan(50.0, config=config).trial(1, 1).share == pytest.approx(8 / 50)
+    hasty = VerifyConfig(long_s=40, rate_share=0.01, least_rate_s=2)
+    assert make_plan(50.0, config=hasty).trial(1, 1).share == pytest.approx(2 / 50)
     assert make_plan(5.0, config=VerifyConfig(long_s=1)).trial(1, 1).share == 1.0
 
 

@@ -200,6 +200,7 @@ class VerifyConfig:
         most_repeats: Rounds that those whose place is in doubt may have, while time is left.
         rate_share: Fraction of the iterations that a repeat of a long run trains to measure
             its rate anew; one full run always stands behind its accuracy.
+        least_rate_s: Seconds that such a repeat trains at least; a rate of less is mostly noise.
         long_s: Training time above which a run counts as long, in seconds.
         confidence: Of the intervals, and one minus the level of the tests.
         accuracy_margin: Loss of accuracy (fraction) that counts as none.
@@ -209,6 +210,7 @@ class VerifyConfig:
     repeats: int = 3
     most_repeats: int = 8
     rate_share: float = 0.03
+    least_rate_s: float = 8.0
     long_s: float = 30.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002
@@ -331,6 +333,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         _check(number >= least, name, number, f"at least {least}")
     for name, above_zero in (
         ("budget.time_s", config.budget.time_s),
+        ("verify.least_rate_s", config.verify.least_rate_s),
         ("measure.sample_interval_s", config.measure.sample_interval_s),
         ("framework.stall_limit_s", config.framework.stall_limit_s),
         ("search.probe_s", config.search.probe_s),

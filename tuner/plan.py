@@ -17,7 +17,6 @@ from tuner.trial import Trial, TrialKind, TrialResult
 
 LEAST_ROUNDS = 2
 """Fewer would prove nothing."""
-_LEAST_RATE_S = 8.0  # a rate measured for less is mostly noise
 
 
 def pick_finalists(
@@ -131,7 +130,8 @@ class Plan:
         long = entrant.metrics["train_time_s"] > self.config.long_s
         # trial 0 was itself a full run with the test split; a finalist's first repeat is one
         has_full_run = index == 0 or turn > 0
-        rate = max(self.config.rate_share, _LEAST_RATE_S / entrant.metrics["train_time_s"])
+        least = self.config.least_rate_s / entrant.metrics["train_time_s"]
+        rate = max(self.config.rate_share, least)
         if entrant.trial.projected:
             return min(entrant.trial.share, rate)
         return min(rate, 1.0) if long and has_full_run else 1.0

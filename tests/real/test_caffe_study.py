@@ -60,7 +60,9 @@ def folder(tmp_path_factory) -> Path:
 def test_the_table_compares_with_the_default_and_says_what_is_projected(folder):
     said = (folder / "said.txt").read_text()
     assert "default" in said
-    assert re.search(r"trains [\d.]+x (faster|slower) than the default", said)
+    # two minutes on a noisy machine may prove nothing; then it has to say just that
+    assert re.search(r"trains [\d.]+x faster than the default|No verified configuration", said)
+    assert re.search(r"[\d.]+x (faster|slower)|time not significant", said)
     assert "projected" in said
 
 
