@@ -97,11 +97,32 @@ def truly_fastest(space, batch):
     return min(seconds({**each, "batch_size": batch}) for each in every)
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.04])
+@pytest.mark.parametrize(("spread", "slack"), [(0.0, 1.03), (0.04, 1.03), (0.1, 1.1)])
 @pytest.mark.parametrize("batch", [16, 64, 512])
-def test_the_winner_is_the_fastest_or_hardly_slower(space, batch, spread):
+def test_the_winner_is_the_fastest_or_hardly_slower(space, batch, spread, slack):
     found = race(space, Machine(spread)).fastest(batch)
-    assert seconds({**found, "batch_size": batch}) <= 1.03 * truly_fastest(space, batch)
+    assert seconds({**found, "batch_size": batch}) <= slack * truly_fastest(space, batch)
+
+
+def test_what_noise_leaves_undecided_is_probed_more_often(space):
+    probes = [len(race(space, Machine(spread)).probes) for spread in (0.0, 0.1)]
+    assert probes[0] < probes[1]
+
+
+def test_a_core_taken_away_crowns_nobody_who_needs_two(space):
+    """Settings of two threads are slowed down alone, as by a neighbour: others are not praised."""
+
+    class Shared(Machine):
+        def run(self, trial):
+            two = trial.params["threads"] in ("unset", 2)
+            self.slowdown = lambda now: 2.0 if two and now > 20 else 1.0
+            return super().run(trial)
+
+    found = race(space, Shared(0.02))
+    for probe in found.probes:
+        if probe.setting["threads"] == 1:
+            truth = seconds({**probe.setting, "batch_size": probe.batch_size})
+            assert probe.iteration_s == pytest.approx(truth, rel=0.25)
 
 
 def test_all_settings_are_members_and_the_default_is_one(space):
@@ -117,7 +138,7 @@ def test_a_setting_60_times_slower_costs_two_seconds(space):
     race(space, machine)
     assert machine.spent["reference"] - START_S <= 2.0
     assert machine.spent["blis"] - START_S <= 2.0, "beaten before its kernels were tried"
-    assert machine.now < 75
+    assert machine.now < 90
 
 
 def test_a_machine_that_slows_down_crowns_nobody_else(space):

@@ -1,6 +1,7 @@
 """The race of the runtime settings: which of them train fastest, at every batch size.
 
-Sub-second probes in warm workers, one worker a setting. Params are decided in their order: all
+Sub-second probes in warm workers, one worker a setting; probes of a setting are repeated until
+they tell whether it is faster than the best so far. Params are decided in their order: all
 values of one are tried with the best setting so far of each library, unless it is plainly beaten
 by then, and the best value with its other settings. The last few that cannot be told apart run in
 turns, so that a machine that changes its speed does so for all of them.
@@ -28,7 +29,8 @@ _WARM_UP = 1  # iterations that are not counted: a new batch size allocates
 _LIMIT = 3.0  # a probe may take this many times as long as planned: a slow setting costs little
 _SLACK = 1.3  # settings slower than the best by this factor at every batch size are dropped
 _PLAINLY = 1.5  # by this factor at the first batch size: then the others are not even tried
-_ALIKE = 1.08  # within this factor one probe each does not tell which is faster
+_ALIKE = 1.08  # within this factor a few probes each do not tell which is faster
+_PROBES = 3  # at most of a setting at a batch size, before those that are alike run in turns
 _FINALISTS = 4
 _ROUNDS = 2
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
@@ -85,6 +87,7 @@ class Race:
         self._stage = ""
         self._gains: dict[str, list[float]] = {}
         self._costs: list[float] = []
+        self._pacemaker: _Pacemaker | None = None
         self._candidates = self._in_order()
         self._next: dict[str, ParamValue] | None = self._setting(self.default)
         if self.known.probes:
@@ -125,25 +128,30 @@ class Race:
         """
         self._began_s = self.clock() or _LEAST_S
         try:
-            with open_session(self.default) as reference:
-                if not self._costs:
-                    start = self.clock()
-                    self._probe_all(self._setting(self.default), reference)
-                    self._costs.append(self.clock() - start)
-                    self._advance()
-                while self.known.probes and not self.over and self.hope > least_hope:
-                    self._step(open_session, reference)
+            if not self._costs:
+                start = self.clock()
+                self._scout(self._setting(self.default), open_session)
+                self._costs.append(self.clock() - start)
+                self._advance()
+            while self.known.probes and not self.over and self.hope > least_hope:
+                self._step(open_session)
         finally:
+            self._release()
             self._spent_s, self._began_s = self._used_s(), 0.0
         return self.known
 
-    def _step(self, open_session: OpenSession, reference: Session) -> None:
+    def _release(self) -> None:
+        if self._pacemaker is not None:
+            self._pacemaker.worker.close()
+            self._pacemaker = None
+
+    def _step(self, open_session: OpenSession) -> None:
         if self._next is None:
-            self._finish(open_session, reference)
+            self._finish(open_session)
             self.known.settled = True
             return
         before, start = self._level(), self.clock()
-        self._scout(self._next, open_session, reference)
+        self._scout(self._next, open_session)
         self._gains.setdefault(self._stage, []).append(before - self._level())
         self._costs.append(self.clock() - start)
         self._advance()
@@ -192,30 +200,55 @@ class Race:
     def _with(self, base: Params, name: str, value: ParamValue) -> dict[str, ParamValue]:
         return self._setting(self.space.completed({**self.default, **base, name: value}))
 
-    def _scout(
-        self, setting: dict[str, ParamValue], open_session: OpenSession, reference: Session
-    ) -> None:
-        """Probe a new setting at one batch size, and at the others unless it is plainly slow.
+    def _scout(self, setting: dict[str, ParamValue], open_session: OpenSession) -> None:
+        """Probe a setting at one batch size, and at the others unless it is plainly slow.
 
-        The default's worker is probed beside it: where the machine has become slower since, so
-        that the default has, what was measured is put to the pace of the beginning.
+        The fastest so far is probed beside it: where the machine has become slower since, so that
+        this one has, what was measured is put to the pace of before.
         """
         self.tell(" ".join(map(str, setting.values())), min(1.0, self._used_s() / self.budget_s))
-        with open_session({**self.default, **setting}) as session:
-            self._note_drift(reference)
-            self._probe_all(setting, session)
+        with contextlib.ExitStack() as worker:
+            session = worker.enter_context(open_session({**self.default, **setting}))
+            self._note_drift(open_session)
+            self._probe_all(setting, session, open_session)
+            if self.known.probes and self.known.fastest(self.batch_sizes[0]) == setting:
+                self._release()
+                self._pacemaker = _Pacemaker(setting, session, worker.pop_all())
 
-    def _note_drift(self, reference: Session) -> None:
-        """How much slower the default is than at the beginning, where that is more than noise."""
-        default, batch = self._setting(self.default), self.batch_sizes[0]
-        now = self._measure(reference, default, batch)
-        drift = now.iteration_s / self.known.pace_s(default, batch) if now else 1.0
-        self._drift = drift if abs(math.log(drift)) > _DRIFT else 1.0
+    def _note_drift(self, open_session: OpenSession) -> None:
+        """How much slower the fastest setting is than before, where that is more than noise.
 
-    def _probe_all(self, setting: dict[str, ParamValue], session: Session) -> None:
+        A setting of more threads than the others would not do: neighbours of this machine that
+        take a core slow it alone.
+        """
+        self._drift = 1.0
+        if not self.known.probes:
+            return
+        batch = self.batch_sizes[0]
+        if self._pacemaker is None:
+            setting = self.known.fastest(batch)
+            worker = contextlib.ExitStack()
+            session = worker.enter_context(open_session({**self.default, **setting}))
+            self._pacemaker = _Pacemaker(setting, session, worker)
+            self._measure(session, setting, batch, _WARM_UP)
+        pacemaker = self._pacemaker
+        now = self._measure(pacemaker.session, pacemaker.setting, batch)
+        drift = now.iteration_s / self.known.pace_s(pacemaker.setting, batch) if now else 1.0
+        if abs(math.log(drift)) > _DRIFT:
+            self._drift = drift
+
+    def _probe_all(
+        self, setting: dict[str, ParamValue], session: Session, open_session: OpenSession
+    ) -> None:
         for place, batch in enumerate(self.batch_sizes):
             if not self._probe(session, setting, batch, first=not place):
                 return
+            for _ in range(_PROBES - 1):
+                if not self.known.undecided(setting, batch):
+                    break
+                self._note_drift(open_session)
+                if not self._probe(session, setting, batch, first=False):
+                    return
             if not place and not self._near(setting, batch, _PLAINLY):
                 return
             if self._used_s() > self.budget_s:
@@ -237,7 +270,7 @@ class Race:
             rest.add(between)
         return [own, *sorted(rest)]
 
-    def _finish(self, open_session: OpenSession, reference: Session) -> None:
+    def _finish(self, open_session: OpenSession) -> None:
         """Run those in turns that one probe each does not tell apart."""
         finalists = self.known.contenders(_ALIKE)[:_FINALISTS]
         if len(finalists) < 2:
@@ -248,7 +281,7 @@ class Race:
                 for setting in finalists
             ]
             for turn in range(_ROUNDS):
-                self._note_drift(reference)
+                self._note_drift(open_session)
                 for place in range(len(finalists)):
                     index = (place + turn) % len(finalists)
                     for batch in self.batch_sizes:
@@ -313,3 +346,18 @@ class Race:
         if not self.known.probes:
             return self._last_s
         return self.known.pace_s(self.known.fastest(batch), batch)
+
+
+@dataclass(frozen=True)
+class _Pacemaker:
+    """The warm worker of the fastest setting, which tells when the machine changes its speed.
+
+    Attributes:
+        setting: Of the worker.
+        session: The worker.
+        worker: Closed when it is not needed any more.
+    """
+
+    setting: dict[str, ParamValue]
+    session: Session
+    worker: contextlib.ExitStack

@@ -19,6 +19,7 @@ from tuner.trial import Interval, Params, ParamValue
 _LEAST_SPREAD = 0.01  # relative; two probes that happen to agree prove no better precision
 _INTERPOLATION = 0.05  # relative error that a straight line between two batch sizes may have
 _UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
+_OF_MEDIAN = 1.25  # standard error of a median by that of a mean
 _Z = 1.96
 
 
@@ -92,12 +93,29 @@ class RuntimeMap:
             KeyError: If the setting was never probed.
         """
         value = self.pace_s(setting, batch_size)
+        error = self._error(setting, batch_size)
+        return Interval(value, value * math.exp(-_Z * error), value * math.exp(_Z * error))
+
+    def _error(self, setting: Params, batch_size: int) -> float:
+        """Standard error of the logarithm of the seconds an iteration takes."""
         points = self._probes[_key(setting)]
         nearest = min(points, key=lambda each: abs(math.log(each / batch_size)))
-        error = self._probe_error() * 1.25 / math.sqrt(len(points[nearest]))
-        if batch_size not in points:
-            error = math.hypot(error, _INTERPOLATION)
-        return Interval(value, value * math.exp(-_Z * error), value * math.exp(_Z * error))
+        error = self._probe_error() * _OF_MEDIAN / math.sqrt(len(points[nearest]))
+        return error if batch_size in points else math.hypot(error, _INTERPOLATION)
+
+    def undecided(self, setting: Params, batch_size: int) -> bool:
+        """Whether it may or may not be faster than the best other one, as far as is known (95 %).
+
+        Raises:
+            KeyError: If the setting was never probed.
+        """
+        others = [each for each in self.settings if each != dict(setting)]
+        if not others:
+            return False
+        best = min(others, key=lambda each: self.pace_s(each, batch_size))
+        lead = math.log(self.pace_s(setting, batch_size) / self.pace_s(best, batch_size))
+        error = math.hypot(self._error(setting, batch_size), self._error(best, batch_size))
+        return abs(lead) < _Z * error
 
     def pace_s(self, setting: Params, batch_size: int) -> float:
         """Seconds an iteration takes. Raises ``KeyError`` if the setting was never probed."""
