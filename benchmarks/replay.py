@@ -23,7 +23,7 @@ import numpy as np
 from tuner.continuation import can_extend, far_behind
 from tuner.measure import cpu_flags
 from tuner.pareto import OBJECTIVES, hypervolume
-from tuner.protocol import checkpoint_grid
+from tuner.protocol import checkpoint_grid, trained_iterations
 from tuner.registry import find_setting_file
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.space import Choices, Range, SearchSpace
@@ -41,7 +41,7 @@ TABLES = Path(__file__).parent / "tables"
 GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
 FLOOR = 0.5
 TIME_NOISE = 0.03
-VALIDATION = 5000
+VALIDATION, TEST = 5000, 10_000  # images
 
 
 def recorded_names() -> list[str]:
@@ -262,6 +262,23 @@ class Replay:
         self.now += points[-1].train_time_s
         spent = setup_s, self.now - began
         return _result(trial, points[-1].iteration, points[-1].train_time_s, points, spent)
+
+    def verify(self, trial: Trial) -> TrialResult:
+        """A cold run to the end of its share, with the test split if that is the whole."""
+        done = trained_iterations(trial)
+        pace = self.recorded.pace(trial.params) * math.exp(self._noise.normal(0, TIME_NOISE))
+        truth = self.recorded.accuracy(trial.params, done)
+        reached, test = (
+            min(1.0, truth + self._noise.normal(0, math.sqrt(truth * (1 - truth) / images)))
+            for images in (VALIDATION, TEST)
+        )
+        time_s = done * pace / trial.share
+        spent = self.recorded.started_s(trial.params), done * pace
+        self.now += sum(spent)
+        result = _result(trial, done, time_s, [Checkpoint(done, time_s, None, reached)], spent)
+        return dataclasses.replace(
+            result, status=TrialStatus.COMPLETE, test_accuracy=test if trial.test else None
+        )
 
 
 GoesOn = Callable[[Sequence[Checkpoint], float], bool]

@@ -28,7 +28,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
@@ -65,13 +65,27 @@ def search(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
     """Run one strategy in replay, until it has found all but a hundredth."""
     recorded = Recorded(name)
     enough = SHARES[-1] * recorded.reference()
-    limit_s = recorded.longest_s
     machine = Replay(recorded, seed)
     if strategy in RAY:
         from raytune import RayTuneSearch
 
         ray_search = RayTuneSearch(recorded, seed, asha=strategy == "asha")
         return ray_search.run(machine, budget_s, enough)
+    anytime: Anytime = []
+    for chosen in replayed(machine, strategy, seed, budget_s=budget_s):
+        volume = recorded.volume([each.params for each in chosen.front])
+        anytime.append((machine.now, volume))
+        if volume >= enough:
+            break
+    return anytime
+
+
+def replayed(
+    machine: Replay, strategy: str, seed: int, *, budget_s: float
+) -> Iterator[JointSearch]:
+    """The tuner's own search on a replaying machine, as it is after each trial."""
+    recorded = machine.recorded
+    limit_s = recorded.longest_s
     factored = strategy == "factored"
     make = FactoredSearch if factored else JointSearch
     chosen = make(
@@ -80,9 +94,9 @@ def search(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
         storage="sqlite:///:memory:", name="replay",
     )  # fmt: skip
     race = Race(recorded.space, recorded.default, RACE_SHARE * budget_s, clock=lambda: machine.now)
-    anytime: Anytime = []
-    while machine.now < budget_s and not (anytime and anytime[-1][1] >= enough):
-        if isinstance(chosen, FactoredSearch) and anytime:
+    number = -1
+    while machine.now < budget_s:
+        if isinstance(chosen, FactoredSearch) and number >= 0:
             if not race.known.probes:
                 chosen.learn_runtimes(race.run(machine.session, math.inf))
             least_hope = chosen.least_hope(limit_s)
@@ -103,8 +117,7 @@ def search(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
         if number == 0:
             machine.now = 0.0
         chosen.tell(result)
-        anytime.append((machine.now, recorded.volume([each.params for each in chosen.front])))
-    return anytime
+        yield chosen
 
 
 class _Judge(StudyProgress):

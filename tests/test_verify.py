@@ -98,6 +98,21 @@ def test_after_the_first_come_those_that_widen_the_front_most():
     assert picked(trials, dataclasses.replace(SHORT, finalists=2)) == [1, 3]
 
 
+def test_what_there_is_no_time_for_makes_room_for_others():
+    default = make_result(0, 0.99, 100.0)
+    trials = [make_result(1, 0.992, 90.0), make_result(2, 0.985, 20.0), make_result(3, 0.97, 5.0)]
+    for most_s, expected in ((1000.0, [1, 2, 3]), (50.0, [2, 3]), (1.0, [1, 2, 3])):
+        chosen = pick_finalists(
+            trials,
+            default,
+            GOALS,
+            [],
+            SHORT,
+            affordable=lambda each, most_s=most_s: each.metrics["train_time_s"] <= most_s,
+        )
+        assert [each.trial.number for each in chosen] == expected
+
+
 def test_the_default_is_no_finalist():
     assert picked([]) == []
     assert picked([make_result(1, 0.5, 500.0)]) == [1]

@@ -7,7 +7,7 @@ speed does so for all. What is still in doubt after the planned rounds is run mo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.config import Constraint, VerifyConfig
@@ -25,11 +25,13 @@ def pick_finalists(
     objectives: Sequence[Objective],
     constraints: Sequence[Constraint],
     config: VerifyConfig,
+    affordable: Callable[[TrialResult], bool] = lambda _each: True,
 ) -> list[TrialResult]:
     """The points of the front worth verifying, most important first.
 
     First the fastest whose validation accuracy is not below the default's by more than half the
-    margin, or else the most accurate; then those that add most hypervolume.
+    margin, or else the most accurate; then those that add most hypervolume. What there is no time
+    for is left out, unless there is time for none.
 
     Args:
         trials: Usable and other trials of the search.
@@ -37,6 +39,7 @@ def pick_finalists(
         objectives: Of the study.
         constraints: Only trials that keep them can be finalists.
         config: How many, and the margin.
+        affordable: Whether there is time to verify a point, with nothing else but the default.
     """
     allowed = [
         each
@@ -44,7 +47,8 @@ def pick_finalists(
         if each is not default
         and not any(limit.violation(each.metrics) > 0 for limit in constraints)
     ]
-    front = front_of(allowed, objectives)
+    whole = front_of(allowed, objectives)
+    front = [each for each in whole if affordable(each)] or whole
     chosen: list[TrialResult] = []
     least = default.metrics.get("val_accuracy", 0.0) - config.accuracy_margin / 2
     equals = [each for each in front if each.metrics.get("val_accuracy", 0.0) >= least]

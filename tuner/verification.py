@@ -102,14 +102,20 @@ class Verification:
             # whole, for what was composed then may be composed otherwise now
             begun = [TrialResult.from_json(text) for text in kept["finalists"]]
             return self._made(default, begun, kept["rounds"], kept["first"])
+        first, rounds = len(self._runs()), config.verify.repeats
         picked = pick_finalists(
-            points, default, self._objectives, self._constraints, config.verify
+            points,
+            default,
+            self._objectives,
+            self._constraints,
+            config.verify,
+            affordable=lambda each: (
+                self._made(default, [each], rounds, first).cost_s() <= self._left_s()
+            ),
         )
         if not picked:
             return None
-        first = len(self._runs())
-        plan = self._made(default, picked, config.verify.repeats, first)
-        plan = plan.within(self._left_s())
+        plan = self._made(default, picked, rounds, first).within(self._left_s())
         finalists = [each.to_json() for each in plan.finalists]
         self._folder.save(plan={"finalists": finalists, "rounds": plan.rounds, "first": first})
         return plan

@@ -27,6 +27,7 @@ _CANDIDATES = 192
 _NEARLY = 0.7
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
+_POOR = 5.0  # times the default's error: what errs more is of no interest
 _TRUST = 0.1  # gain for which promises are trusted before any was kept
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
@@ -195,29 +196,33 @@ class FactoredSearch(JointSearch):
 
     def _think(self, limit_s: float) -> _Proposal:
         curves = [curve for each in self._results for curve in self._curve(each)]
-        candidates = self._candidates()
+        starts = self._starts()
+        candidates = [*(params for params, _ in starts), *self._random_places()]
         paces = np.array([self._pace(each) for each in candidates])
         times = paces[:, None] * self._grid
         seen, costs = self._looks(times)
+        fits, times = times <= limit_s, np.minimum(times, max(limit_s, self._default_s))
         if not curves:
-            last = self._grid[np.searchsorted(times[0], limit_s).clip(1, len(self._grid)) - 1]
+            last = self._grid[max(0, int(np.count_nonzero(fits[0])) - 1)]
             first = self._asked(candidates[0], last)
             return _Proposal(first, math.inf, 1.0, 1.0, times)
         self._model.fit(curves)
         places = np.array([self._place(each) for each in candidates])
         mean, deviation = self._model.predict(places, np.tile(self._grid, (len(places), 1)))
         front, least = self._front_points(), self._least_accuracy
-        gains = front_gain(mean, deviation, times, front, seen=seen, least_accuracy=least) * (
-            times <= limit_s
-        )  # what is longer is stopped
+        gains = front_gain(mean, deviation, times, front, seen=seen, least_accuracy=least)
+        gains *= fits  # what is longer is stopped
         worth = gains / costs
         tried = {self._place(each.params) for each in self._results}
         untried = [row for row, place in enumerate(map(tuple, places)) if place not in tried]
-        row = int(np.argmax(worth.max(axis=1)))
-        if untried and untried[0] < len(self._starts()):
+        if untried and untried[0] < len(starts):
             row = untried[0]
-        # a run that adds nothing is stopped early, one that was to be short cannot be prolonged
-        column = np.flatnonzero(worth[row] >= _NEARLY * worth[row].max())[-1]
+            wanted = fits[row] & (self._grid <= starts[row][1])
+        else:
+            row = int(np.argmax(worth.max(axis=1)))
+            # what adds nothing is stopped early, what was to be short cannot be prolonged
+            wanted = fits[row] & (worth[row] >= _NEARLY * worth[row].max())
+        column = max((int(each) for each in np.flatnonzero(wanted)), default=0)
         reached = merit(max((accuracy for _, accuracy in front), default=least)) - merit(least)
         return _Proposal(
             params=self._asked(candidates[row], self._grid[column]),
@@ -262,8 +267,21 @@ class FactoredSearch(JointSearch):
         return seen[:, _EARLY_LOOKS:], costs[:, _EARLY_LOOKS:]
 
     @property
+    def _default_figures(self) -> dict[str, float]:
+        """Those of trial 0; empty without."""
+        usable = (each for each in self._results if each.trial.number == 0 and each.usable)
+        return next((each.metrics for each in usable), {})
+
+    @property
+    def _default_s(self) -> float:
+        """Beyond the default's time a front is not worth more for being longer."""
+        return self._default_figures.get("train_time_s", 0.0)
+
+    @property
     def _least_accuracy(self) -> float:
-        return self._limit("val_accuracy", upper=False, default=1 - BLIND_ERROR)
+        """What is below it is of no interest to those who know the default."""
+        error = _POOR * (1 - self._default_figures.get("val_accuracy", 0.0))
+        return self._limit("val_accuracy", upper=False, default=1 - min(error, BLIND_ERROR))
 
     def _limit(self, metric: str, *, upper: bool, default: float) -> float:
         """The closest limit that the constraints set to a figure."""
@@ -275,19 +293,24 @@ class FactoredSearch(JointSearch):
         closest = min if upper else max
         return closest([*limits, default])
 
-    def _candidates(self) -> list[dict[str, ParamValue]]:
-        """Where a curve may begin: what is known to be good, and many random places."""
+    def _random_places(self) -> list[dict[str, ParamValue]]:
         drawn = [self.space.suggest(_Random(self._random)) for _ in range(_CANDIDATES)]
-        return [*self._starts(), *map(self._learnt_part, drawn)]
+        return list(map(self._learnt_part, drawn))
 
-    def _starts(self) -> list[dict[str, ParamValue]]:
-        """What is worth trying first, and the default, where they are members of the space."""
-        known = [*self.space.start_points(self.default), self.default]
-        parts = {str(each): each for each in map(self._learnt_part, known)}
+    def _starts(self) -> list[tuple[dict[str, ParamValue], int]]:
+        """What is worth trying first, and the default, where they are members of the space.
+
+        Each with the most iterations that are named with it: on its way it is all shorter runs.
+        """
+        found: dict[str, tuple[dict[str, ParamValue], int]] = {}
+        for point in (*self.space.start_points(self.default), self.default):
+            part = self._learnt_part(point)
+            _, longest = found.get(str(part), (part, 0))
+            found[str(part)] = part, max(longest, int(point["iterations"] or 1))
         return [
-            each
-            for each in parts.values()
-            if not self.space.contains(self._asked(each, self.shortest))
+            (part, longest)
+            for part, longest in found.values()
+            if not self.space.contains(self._asked(part, self.shortest))
         ]
 
     def _learnt_part(self, params: Params) -> dict[str, ParamValue]:
