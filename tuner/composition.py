@@ -59,7 +59,9 @@ class Composition:
             default=math.inf,
         )
         allowed = [
-            each for each in known.settings if known.peak_memory(each, batch_size) <= limit
+            each
+            for each in known.settings
+            if limit == math.inf or known.peak_memory(each, batch_size) <= limit
         ] or [min(known.settings, key=lambda each: known.peak_memory(each, batch_size))]
         if not metrics & (_MEMORY | _CPU):
             return [min(allowed, key=lambda each: known.pace_s(each, batch_size))]

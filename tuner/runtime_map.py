@@ -21,6 +21,7 @@ _INTERPOLATION = 0.05  # relative error that a straight line between two batch s
 _UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
 _OF_MEDIAN = 1.25  # standard error of a median by that of a mean
 _Z = 1.96
+_Key = tuple[tuple[str, ParamValue], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,10 @@ class RuntimeMap:
         self.faults: list[tuple[Params, str]] = []
         self.disturbed = 0
         self.settled = False
-        self._probes: dict[str, dict[int, list[Probe]]] = {}
-        self._found: dict[tuple[str, str, int], float] = {}
+        self._probes: dict[_Key, dict[int, list[Probe]]] = {}
+        self._lines: dict[tuple[str, _Key], tuple[list[float], list[float]]] = {}
         self._spread = 0.0
-        self._settings: dict[str, dict[str, ParamValue]] = {}
+        self._settings: dict[_Key, dict[str, ParamValue]] = {}
         for each in probes:
             self.add(each)
 
@@ -73,7 +74,7 @@ class RuntimeMap:
         key = _key(probe.setting)
         self._settings.setdefault(key, dict(probe.setting))
         self._probes.setdefault(key, {}).setdefault(probe.batch_size, []).append(probe)
-        self._found.clear()
+        self._lines.clear()
         self._spread = 0.0
 
     @property
@@ -131,25 +132,18 @@ class RuntimeMap:
 
     def _interpolated(self, figure: str, setting: Params, batch_size: int) -> float:
         key = _key(setting)
-        if (figure, key, batch_size) not in self._found:
+        line = self._lines.get((figure, key))
+        if line is None:
             points = self._probes[key]
             sizes = sorted(points)
             medians = [
                 statistics.median(getattr(probe, figure) for probe in points[each])
                 for each in sizes
             ]
-            self._found[figure, key, batch_size] = (
-                math.exp(
-                    _interpolate(
-                        math.log(batch_size),
-                        [math.log(each) for each in sizes],
-                        [math.log(each) for each in medians],
-                    )
-                )
-                if min(medians) > 0
-                else 0.0
-            )
-        return self._found[figure, key, batch_size]
+            known = min(medians) > 0
+            line = list(map(math.log, sizes)), list(map(math.log, medians)) if known else []
+            self._lines[figure, key] = line
+        return math.exp(_interpolate(math.log(batch_size), *line)) if line[1] else 0.0
 
     def _probe_error(self) -> float:
         """Standard deviation of a probe's logarithm, pooled over all that were repeated."""
@@ -217,8 +211,8 @@ class RuntimeMap:
         return found
 
 
-def _key(setting: Params) -> str:
-    return json.dumps(dict(setting), sort_keys=True)
+def _key(setting: Params) -> _Key:
+    return tuple(sorted(setting.items()))
 
 
 def _interpolate(at: float, xs: Sequence[float], ys: Sequence[float]) -> float:

@@ -267,7 +267,10 @@ class TrialResult:
             "test_accuracy": self.test_accuracy,
         }
         if self.measurement is not None:
-            figures |= dataclasses.asdict(self.measurement)
+            figures |= {
+                each.name: getattr(self.measurement, each.name)
+                for each in dataclasses.fields(self.measurement)
+            }
         return {
             name: float(value)
             for name, value in figures.items()
