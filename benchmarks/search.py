@@ -21,6 +21,7 @@ ASHA) need the packages of ``requirements-ray.txt``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -34,6 +35,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from replay import GOALS, Recorded, Replay, recorded_names
 
@@ -142,11 +144,7 @@ def search_live(name: str, strategy: str, seed: int, *, budget_s: float) -> Anyt
     framework, _, dataset = name.partition("-")
     judge = _Judge(recorded)
     factored = strategy == "factored"
-    with tempfile.TemporaryDirectory() as folder:
-        installed = tuner_home()
-        for each in ("runtimes", "caches", "datasets"):
-            (Path(folder) / each).symlink_to(installed / each)
-        os.environ["TUNER_HOME"] = folder
+    with tempfile.TemporaryDirectory() as folder, empty_home(Path(folder)):
         tune(
             TuneConfig(
                 framework=load_framework(framework),
@@ -167,8 +165,17 @@ def search_live(name: str, strategy: str, seed: int, *, budget_s: float) -> Anyt
             ),
             judge,
         )
-        os.environ["TUNER_HOME"] = str(installed)
     return judge.anytime
+
+
+@contextlib.contextmanager
+def empty_home(folder: Path) -> Iterator[None]:
+    """A TUNER_HOME with nothing but what is installed: no study, no map of an earlier race."""
+    installed = tuner_home()
+    for each in ("runtimes", "caches", "datasets"):
+        (folder / each).symlink_to(installed / each)
+    with mock.patch.dict(os.environ, TUNER_HOME=str(folder)):
+        yield
 
 
 def time_to(anytime: Sequence[tuple[float, float]], volume: float) -> float:
