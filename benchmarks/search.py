@@ -103,7 +103,8 @@ def replayed(
                 chosen.learn_runtimes(race.run(machine.session, math.inf))
             least_hope = chosen.least_hope(limit_s)
             if not race.over and race.hope > least_hope:
-                chosen.learn_runtimes(race.run(machine.session, least_hope))
+                most_s = (budget_s - machine.now) / 3
+                chosen.learn_runtimes(race.run(machine.session, least_hope, most_s))
         number, params = chosen.ask(limit_s)
         rivals = tuple(
             (point.train_time_s, point.val_accuracy)

@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from tests.conftest import SYNTHETIC
-from tuner.__main__ import prepare_overrides
+from tuner.composing import prepare_overrides
 from tuner.config import TuneConfig, validate
 from tuner.measure import cpu_flags
 from tuner.registry import (

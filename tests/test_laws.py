@@ -56,7 +56,10 @@ FLOORS = {
     "plan": 4,
     "verify": 4,
     "verification": 4,
-    "recommend": 4,
+    "recommendation": 4,
+    "composing": 4,
+    "api": 5,
+    "service": 5,
     "doctor": 5,
     "commands": 5,
     "__main__": 5,
@@ -64,12 +67,13 @@ FLOORS = {
 """Floor of each module or package directly below ``tuner``; a new one must be placed here."""
 
 HOMES = {
-    "hydra": {"__main__"},
+    "hydra": {"composing"},
     "mlflow": {"tracking"},
     "optuna": {"search"},
     "psutil": {"measure"},
     "plotly": {"report"},
-    "jinja2": {"report"},
+    "jinja2": {"report", "service"},
+    "fastapi": {"service"},
     "matplotlib": {"report"},
     "moocore": {"pareto"},
     "ray": set(),

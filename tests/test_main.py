@@ -12,7 +12,8 @@ import yaml
 
 from tests.conftest import SYNTHETIC
 from tests.cross_samples import make_tree
-from tuner.__main__ import main, prepare_overrides
+from tuner.__main__ import main
+from tuner.composing import prepare_overrides
 
 pytestmark = pytest.mark.timeout(30)
 TREE = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]

@@ -9,9 +9,9 @@ import pytest
 
 from tests.conftest import SYNTHETIC
 from tests.report_samples import DEFAULT_PARAMS, MIB, make_study
-from tuner.commands import settings_template
+from tuner.api import settings_template
 from tuner.errors import ConfigError, NothingRecommended
-from tuner.recommend import Evidence, Limits, evidence_of, fill_settings, recommend
+from tuner.recommendation import Evidence, Limits, evidence_of, fill_settings, recommend
 from tuner.registry import framework_folder, load_framework
 from tuner.report import front_json
 from tuner.tracking import StudyRecord
@@ -121,14 +121,14 @@ def record() -> StudyRecord:
 
 def test_the_verified_points_of_a_study_are_its_evidence(record):
     study = make_study()
-    evidence = evidence_of(record, now=1060.0)
+    evidence = evidence_of(record)
     assert len(evidence) == len(study.verified)
     for each, verified in zip(evidence, study.verified, strict=True):
         assert dict(each.params) == dict(verified.params)
         assert each.train_time_s == pytest.approx(verified.train_time_s.value)
         assert each.memory_mb == pytest.approx(verified.peak_memory_bytes / MIB)
         assert each.accuracy == pytest.approx(verified.test_accuracy.value)
-        assert each.age_s == 60
+        assert each.measured_at == 1000.0
         assert each.study == "parent"
     by_time = {round(each.train_time_s, 1): each for each in evidence}
     assert by_time[21.4].run_ids == ("run-4", "run-5")
@@ -140,7 +140,7 @@ def test_the_verified_points_of_a_study_are_its_evidence(record):
 
 def test_a_study_that_verified_nothing_is_no_evidence(record):
     front = {name: value for name, value in record.front.items() if name != "verified"}
-    assert evidence_of(dataclasses.replace(record, front=front), now=0) == []
+    assert evidence_of(dataclasses.replace(record, front=front)) == []
 
 
 def test_caffes_own_settings_file_is_filled_in():

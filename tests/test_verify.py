@@ -101,14 +101,16 @@ def test_after_the_first_come_those_that_widen_the_front_most():
 def test_what_there_is_no_time_for_makes_room_for_others():
     default = make_result(0, 0.99, 100.0)
     trials = [make_result(1, 0.992, 90.0), make_result(2, 0.985, 20.0), make_result(3, 0.97, 5.0)]
-    for most_s, expected in ((1000.0, [1, 2, 3]), (50.0, [2, 3]), (1.0, [1, 2, 3])):
+    for most_s, expected in ((1000.0, [1, 2, 3]), (96.0, [1, 3]), (50.0, [2, 3]), (1.0, [1])):
         chosen = pick_finalists(
             trials,
             default,
             GOALS,
             [],
             SHORT,
-            affordable=lambda each, most_s=most_s: each.metrics["train_time_s"] <= most_s,
+            affordable=lambda chosen, most_s=most_s: (
+                sum(each.metrics["train_time_s"] for each in chosen) <= most_s
+            ),
         )
         assert [each.trial.number for each in chosen] == expected
 

@@ -1,3 +1,15 @@
 """tuner: hyper-parameter and runtime-configuration tuning of deep-learning frameworks."""
 
+from typing import Any
+
 __version__ = "0.1.0"
+__all__ = ["load_results", "recommend", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    """The functions of ``tuner.api``, imported when they are first asked for: it takes seconds."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tuner import api
+
+    return getattr(api, name)

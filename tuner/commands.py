@@ -4,38 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from tuner.config import FrameworkConfig
 from tuner.errors import ConfigError, NothingRecommended, RuntimeUnavailable
-from tuner.measure import cpu_flags
 from tuner.progress import make_progress
-from tuner.recommend import (
-    Evidence,
-    Limits,
-    Recommendation,
-    evidence_of,
-    fill_settings,
-    recommend,
-)
-from tuner.registry import (
-    find_setting_file,
-    framework_folder,
-    list_datasets,
-    list_frameworks,
-    load_dataset_config,
-    load_framework,
-)
+from tuner.registry import list_datasets, list_frameworks, load_dataset_config, load_framework
 from tuner.runtimes import Runtime, ensure_installed, find_runtime
-from tuner.space import SearchSpace
-
-if TYPE_CHECKING:
-    from tuner.tracking import StudyRecord
 
 
 def run_command(name: str, words: Sequence[str]) -> int:
@@ -76,54 +54,32 @@ _TRACKED: Mapping[str, Callable[[str], Any]] = {
 }
 
 
+_ASKED: Mapping[str, Callable[[str], Any]] = {
+    **_TRACKED,
+    "max_train_time_s": float,
+    "max_memory_mb": float,
+    "min_accuracy": float,
+    "cores": int,
+    "objective": str,
+    "framework_path": str,
+}
+
+
 def recommend_command(words: Sequence[str]) -> int:
     """Say which verified configuration a job should run with.
 
     python -m tuner recommend [framework=caffe] dataset=mnist [limits]
 
     Without framework= it chooses among all frameworks that have results.
-    Limits are max_train_time_s=60 max_memory_mb=500 min_accuracy=0.985.
+    Limits are max_train_time_s=60 max_memory_mb=500 min_accuracy=0.985 cores=2.
     objective=train_time_s|accuracy|memory_mb chooses among what keeps them (train_time_s).
     output= is the folder with mlflow.db (here), tracking_uri= another MLflow.
     """
-    limits = dict.fromkeys(("max_train_time_s", "max_memory_mb", "min_accuracy"), float)
-    values = _read(words, {**_TRACKED, **limits, "objective": str, "framework_path": str})
-    path, dataset = values.get("framework_path"), values.get("dataset", "mnist")
-    names = list_frameworks(path)
-    if "framework" in values:
-        names = [load_framework(values["framework"], path).name]
-    evidence = [
-        point
-        for name in names
-        for record in _records(values, name, dataset)
-        for point in evidence_of(record, time.time())
-    ]
-    asked = Limits(**{name: values.get(name) for name in limits})
-    found = recommend(evidence, asked, values.get("objective", "train_time_s"))
-    framework = load_framework(found.choice.framework, path)
-    answer = {"framework": framework.name, "dataset": dataset, "model": found.choice.model}
-    answer |= _configuration(framework, found.choice)
-    if template := settings_template(framework, dataset, found.choice.model, path):
-        answer["settings"] = fill_settings(template, found.choice.params)
-    answer |= _proof(found)
+    from tuner.api import recommend
+
+    answer = recommend(**_read(words, _ASKED))
     print(yaml.dump(answer, Dumper=_Dumper, sort_keys=False, allow_unicode=True), end="")
     return 0
-
-
-def settings_template(
-    framework: FrameworkConfig, dataset: str, model: str, path: str | None = None
-) -> Path | None:
-    """The settings file for this data set and model: of their default, else of the framework."""
-    space = SearchSpace.load(
-        find_setting_file("search_spaces", framework.name, path), cores=1, cpu_flags=cpu_flags()
-    )
-    names = [
-        each.settings_template
-        for each in space.defaults
-        if each.model == model and dataset in each.datasets
-    ]
-    name = next(filter(None, names), framework.settings_template)
-    return framework_folder(framework.name, path) / name if name else None
 
 
 class _Dumper(yaml.SafeDumper):
@@ -138,49 +94,6 @@ def _literal(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _literal)
 
 
-def _configuration(framework: FrameworkConfig, choice: Evidence) -> dict[str, Any]:
-    environment = find_runtime(framework).environment(choice.params)
-    return {"params": dict(choice.params), "environment": environment}
-
-
-def _proof(found: Recommendation) -> dict[str, Any]:
-    """Figures with their intervals, in the units of their names, and the runs they come from."""
-    choice = found.choice
-    return {
-        "measured": {
-            name: choice.figures[name]
-            for name in (
-                *("test_accuracy", "train_time_s", "test_time_s", "cpu_user_s", "cpu_system_s"),
-                *("avg_memory_bytes", "peak_memory_bytes", "projected", "confidence", "verdict"),
-            )
-        },
-        "against_default": choice.figures["comparison"],
-        "evidence": {
-            "study_run_id": choice.study,
-            "run_ids": list(choice.run_ids),
-            "age_s": round(choice.age_s),
-            "fingerprint": choice.fingerprint,
-        },
-        "alternatives": [
-            {
-                "framework": each.framework,
-                "params": dict(each.params),
-                "test_accuracy": each.accuracy,
-                "train_time_s": each.train_time_s,
-                "peak_memory_mb": each.memory_mb,
-            }
-            for each in found.alternatives[:3]
-        ],
-    }
-
-
-def _records(values: Mapping[str, Any], framework: str, dataset: str) -> list[StudyRecord]:
-    from tuner.tracking import default_tracking_uri, load_results
-
-    uri = values.get("tracking_uri") or default_tracking_uri(Path(values.get("output", ".")))
-    return load_results(uri, framework, dataset)
-
-
 def report_command(words: Sequence[str]) -> int:
     """Copy the newest study's report out of MLflow into a folder.
 
@@ -190,18 +103,19 @@ def report_command(words: Sequence[str]) -> int:
     The files are report.html, front.png and front.json.
     output= is the folder with mlflow.db (here), tracking_uri= another MLflow.
     """
+    from tuner.api import load_results
     from tuner.tracking import CROSS, connect
 
-    values = _read(words, {**_TRACKED, "to": str})
-    framework, dataset = values.get("framework", CROSS), values.get("dataset", "mnist")
-    records = _records(values, framework, dataset)
+    values = {"framework": CROSS, "dataset": "mnist", **_read(words, {**_TRACKED, "to": str})}
+    framework, dataset = values["framework"], values["dataset"]
+    target = Path(values.pop("to", f"report-{framework}-{dataset}"))
+    records = load_results(**values)
     if not records:
         wanted = "experiment=cross_framework" if framework == CROSS else f"framework={framework}"
         raise NothingRecommended(
             f"no {framework} study of {dataset} is on record here; "
             f"python -m tuner {wanted} dataset={dataset} makes one"
         )
-    target = Path(values.get("to", f"report-{framework}-{dataset}"))
     target.mkdir(parents=True, exist_ok=True)
     for name in ("report.html", "front.png", "front.json"):
         connect(records[0].uri).download_artifacts(records[0].run_id, name, str(target))
@@ -316,6 +230,24 @@ def ui_command(words: Sequence[str]) -> int:
     return subprocess.call(command, cwd=folder)
 
 
+def serve_command(words: Sequence[str]) -> int:
+    """Answer over HTTP which configuration a job should run with, and show what is on record.
+
+    python -m tuner serve [host=127.0.0.1] [port=8765] [output=folder] [tracking_uri=]
+
+    The page is at /, the API's description at /openapi.json. On any host= but this machine's own
+    loopback clients must send the token that TUNER_SERVICE_TOKEN holds.
+    """
+    from tuner.service import serve
+    from tuner.tracking import default_tracking_uri
+
+    known = {"host": str, "port": int, "output": str, "tracking_uri": str}
+    values = _read(words, known)
+    uri = values.get("tracking_uri") or default_tracking_uri(Path(values.get("output", ".")))
+    serve(uri, values.get("host", "127.0.0.1"), values.get("port", 8765))
+    return 0
+
+
 _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "recommend": recommend_command,
     "report": report_command,
@@ -323,4 +255,5 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "datasets": datasets_command,
     "doctor": doctor_command,
     "ui": ui_command,
+    "serve": serve_command,
 }

@@ -211,7 +211,7 @@ class VerifyConfig:
     most_repeats: int = 8
     rate_share: float = 0.03
     least_rate_s: float = 8.0
-    long_s: float = 30.0
+    long_s: float = 15.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002
 

@@ -5,11 +5,18 @@ A message is one line: the fact, the value received, what would work.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 
 class TunerError(Exception):
     """Root of everything that the user can act on; shown as one line, without a traceback."""
 
     exit_code = 1
+
+
+class CompositionError(TunerError, ValueError):
+    """Overrides do not compose to a configuration."""
 
 
 class ConfigError(TunerError, ValueError):
@@ -47,6 +54,17 @@ class ProtocolError(TunerError):
 
 
 class NothingRecommended(TunerError):
-    """No measured configuration answers the question."""
+    """No measured configuration answers the question.
+
+    Attributes:
+        binding: Names of the limits that nothing keeps; empty without any evidence.
+        nearest: What comes nearest to them, as plain values; ``None`` without any evidence.
+    """
 
     exit_code = 4
+
+    def __init__(
+        self, message: str, binding: Sequence[str] = (), nearest: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.binding, self.nearest = tuple(binding), nearest

@@ -83,8 +83,10 @@ class MachineRace:
         """Whether there is something left to race, and more hope of it than this."""
         return not self._race.over and self._race.hope > least_hope
 
-    def run(self, least_hope: float) -> None:
-        """Race while that is worth it; the first time at least for the default's own pace.
+    def run(self, least_hope: float, most_s: float) -> None:
+        """Race while that is worth it, for so many seconds at most, then for the next trial.
+
+        The first time the default's own pace is measured at least.
 
         Raises:
             NoTrialSucceeded: If no setting could be measured.
@@ -93,7 +95,7 @@ class MachineRace:
         with tempfile.TemporaryDirectory(dir=parent, prefix="race-") as scratch:
             place = dataclasses.replace(self._setup, folder=Path(scratch))
             try:
-                self._race.run(lambda params: WorkerSession(place, params), least_hope)
+                self._race.run(lambda params: WorkerSession(place, params), least_hope, most_s)
             finally:
                 if self.known.probes:
                     self._write()

@@ -25,13 +25,13 @@ def pick_finalists(
     objectives: Sequence[Objective],
     constraints: Sequence[Constraint],
     config: VerifyConfig,
-    affordable: Callable[[TrialResult], bool] = lambda _each: True,
+    affordable: Callable[[Sequence[TrialResult]], bool] = lambda _chosen: True,
 ) -> list[TrialResult]:
     """The points of the front worth verifying, most important first.
 
     First the fastest whose validation accuracy is not below the default's by more than half the
     margin, or else the most accurate; then those that add most hypervolume. What there is no time
-    for is left out, unless there is time for none.
+    for beside those before it is left out, but one remains.
 
     Args:
         trials: Usable and other trials of the search.
@@ -39,7 +39,7 @@ def pick_finalists(
         objectives: Of the study.
         constraints: Only trials that keep them can be finalists.
         config: How many, and the margin.
-        affordable: Whether there is time to verify a point, with nothing else but the default.
+        affordable: Whether there is time to verify these.
     """
     allowed = [
         each
@@ -48,7 +48,7 @@ def pick_finalists(
         and not any(limit.violation(each.metrics) > 0 for limit in constraints)
     ]
     whole = front_of(allowed, objectives)
-    front = [each for each in whole if affordable(each)] or whole
+    front = [each for each in whole if affordable([each])] or whole
     chosen: list[TrialResult] = []
     least = default.metrics.get("val_accuracy", 0.0) - config.accuracy_margin / 2
     equals = [each for each in front if each.metrics.get("val_accuracy", 0.0) >= least]
@@ -56,8 +56,10 @@ def pick_finalists(
         chosen.append(min(equals, key=lambda each: each.metrics["train_time_s"]))
     elif front:
         chosen.append(max(front, key=lambda each: each.metrics.get("val_accuracy", 0.0)))
-    while len(chosen) < min(config.finalists, len(front)):
-        rest = [each for each in front if each not in chosen]
+    while len(chosen) < config.finalists:
+        rest = [each for each in front if each not in chosen and affordable([*chosen, each])]
+        if not rest:
+            break
         chosen.append(max(rest, key=lambda each: _volume([*chosen, each], front, objectives)))
     return chosen[: config.finalists]
 

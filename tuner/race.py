@@ -1,7 +1,7 @@
 """The race of the runtime settings: which of them train fastest, at every batch size.
 
-Sub-second probes in warm workers, one worker a setting; probes of a setting are repeated until
-they tell whether it is faster than the best so far. Params are decided in their order: all
+Sub-second probes in warm workers, one worker a setting, repeated until they tell whether it is
+faster than the best so far at the default's batch size. Params are decided in their order: all
 values of one are tried with the best setting so far of each library, unless it is plainly beaten
 by then, and the best value with its other settings. The last few that cannot be told apart run in
 turns, so that a machine that changes its speed does so for all of them.
@@ -119,13 +119,17 @@ class Race:
         gains = self._gains.get(self._stage, [])
         return (sum(gains) + self.first_hope * _HOPE_TRIED) / (len(gains) + _HOPE_TRIED) / step_s
 
-    def run(self, open_session: OpenSession, least_hope: float = 0.0) -> RuntimeMap:
+    def run(
+        self, open_session: OpenSession, least_hope: float = 0.0, most_s: float = math.inf
+    ) -> RuntimeMap:
         """Race while there is more hope than this, and return what is known then.
 
         Args:
             open_session: Starts a warm worker for the runtime setting of some params.
             least_hope: See ``hope``.
+            most_s: Seconds after which nothing new is begun this time.
         """
+        until_s = self._used_s() + most_s
         self._began_s = self.clock() or _LEAST_S
         try:
             if not self._costs:
@@ -133,7 +137,12 @@ class Race:
                 self._scout(self._setting(self.default), open_session)
                 self._costs.append(self.clock() - start)
                 self._advance()
-            while self.known.probes and not self.over and self.hope > least_hope:
+            while (
+                self.known.probes
+                and not self.over
+                and self.hope > least_hope
+                and self._used_s() < until_s
+            ):
                 self._step(open_session)
         finally:
             self._release()
@@ -243,7 +252,7 @@ class Race:
         for place, batch in enumerate(self.batch_sizes):
             if not self._probe(session, setting, batch, first=not place):
                 return
-            for _ in range(_PROBES - 1):
+            for _ in range(0 if place else _PROBES - 1):
                 if not self.known.undecided(setting, batch):
                     break
                 self._note_drift(open_session)

@@ -34,6 +34,7 @@ from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
 from tuner.verification import Verification
 
 _TICK_S = 0.25
+_RACE_OF_LEFT = 1 / 3  # most of the time left to search that a turn of the race may take
 
 
 def tune(
@@ -241,7 +242,8 @@ class _Study:
     def _race_for(self, search: FactoredSearch, least_hope: float) -> None:
         assert self.race is not None
         self.progress.phase("race", "which runtime settings train fastest")
-        self.race.run(least_hope)
+        left_s = self.schedule.search_end_s - self.folder.elapsed_s
+        self.race.run(least_hope, _RACE_OF_LEFT * left_s)
         search.learn_runtimes(self.race.known)
         self._show_search()
 

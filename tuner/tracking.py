@@ -320,16 +320,53 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     experiment = client.get_experiment_by_name(experiment_name(framework, dataset))
     if experiment is None:
         return []
-    records = []
     parents = _search(client, experiment.experiment_id, f"tags.`{STUDY_TAG}` != ''")
-    for parent in parents:
-        front = _read_front(client, parent)
-        if front is not None:
-            children = _children(client, experiment.experiment_id, parent.info.run_id)
-            runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
-            ended = (parent.info.end_time or parent.info.start_time or 0) / 1000
-            records.append(StudyRecord(uri, parent.info.run_id, front, runs, ended))
-    return records
+    records = (_record(client, uri, parent) for parent in parents)
+    return [each for each in records if each is not None]
+
+
+def load_everything(
+    uri: str, known: Mapping[str, StudyRecord] | None = None
+) -> dict[str, StudyRecord]:
+    """All studies with a front, of whatever framework and data set, by the id of their run.
+
+    Args:
+        uri: MLflow's tracking address.
+        known: What an earlier call returned; what has not been written since is not read again.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+    database = _local_database(uri)
+    if database and not database.exists():
+        return {}
+    client = connect(uri)
+    found: dict[str, StudyRecord] = {}
+    for experiment in client.search_experiments():
+        parents = _search(client, experiment.experiment_id, f"tags.`{STUDY_TAG}` != ''")
+        for parent in parents:
+            before = (known or {}).get(parent.info.run_id)
+            if before is not None and before.ended == _ended(parent):
+                record: StudyRecord | None = before
+            else:
+                record = _record(client, uri, parent)
+            if record is not None:
+                found[record.run_id] = record
+    return found
+
+
+def _ended(parent: Run) -> float:
+    return (parent.info.end_time or parent.info.start_time or 0) / 1000
+
+
+def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
+    """The study of a parent run; ``None`` without a front."""
+    front = _read_front(client, parent)
+    if front is None:
+        return None
+    children = _children(client, parent.info.experiment_id, parent.info.run_id)
+    runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
+    return StudyRecord(uri, parent.info.run_id, front, runs, _ended(parent))
 
 
 def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any]]:

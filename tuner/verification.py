@@ -109,8 +109,8 @@ class Verification:
             self._objectives,
             self._constraints,
             config.verify,
-            affordable=lambda each: (
-                self._made(default, [each], rounds, first).cost_s() <= self._left_s()
+            affordable=lambda chosen: (
+                self._made(default, chosen, rounds, first).cost_s() <= self._left_s()
             ),
         )
         if not picked:

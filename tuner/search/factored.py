@@ -217,15 +217,16 @@ class FactoredSearch(JointSearch):
         untried = [row for row, place in enumerate(map(tuple, places)) if place not in tried]
         if untried and untried[0] < len(starts):
             row = untried[0]
-            wanted = fits[row] & (self._grid <= starts[row][1])
+            length = max(self.shortest, min(starts[row][1], limit_s / paces[row]))
         else:
             row = int(np.argmax(worth.max(axis=1)))
             # what adds nothing is stopped early, what was to be short cannot be prolonged
             wanted = fits[row] & (worth[row] >= _NEARLY * worth[row].max())
-        column = max((int(each) for each in np.flatnonzero(wanted)), default=0)
+            length = self._grid[wanted].max(initial=self.shortest)
+        column = max(0, int(np.count_nonzero(self._grid <= length)) - 1)
         reached = merit(max((accuracy for _, accuracy in front), default=least)) - merit(least)
         return _Proposal(
-            params=self._asked(candidates[row], self._grid[column]),
+            params=self._asked(candidates[row], length),
             gain=float(gains[row, column]),
             cost_s=float(costs[row, column]),
             height=max(0.0, reached) / float(np.log(times.max() / times.min())),

@@ -19,11 +19,15 @@ from tuner.trial import Params, ParamValue
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a job allows; ``None`` is no limit. Seconds, MiB, fraction 0–1."""
+    """What a job allows; ``None`` is no limit. Seconds, MiB, fraction 0–1, CPUs.
+
+    Times hold for as many CPUs as they were measured on, so ``cores`` is asked for exactly.
+    """
 
     max_train_time_s: float | None = None
     max_memory_mb: float | None = None
     min_accuracy: float | None = None
+    cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,9 @@ class Evidence:
         framework: Name of the framework.
         model: ``default`` or ``lenet``.
         fingerprint: Of the machine and libraries it was measured on.
-        age_s: Seconds since it was measured.
+        measured_at: Seconds since the epoch.
+        dataset: Name of the data set it was measured on.
+        cores: CPUs that its trials owned; 0 if that is not on record.
     """
 
     params: Params
@@ -48,7 +54,9 @@ class Evidence:
     framework: str = ""
     model: str = "default"
     fingerprint: str = ""
-    age_s: float = 0.0
+    measured_at: float = 0.0
+    dataset: str = ""
+    cores: int = 0
 
     @property
     def train_time_s(self) -> float:
@@ -64,6 +72,16 @@ class Evidence:
     def accuracy(self) -> float:
         """Test accuracy, fraction 0–1."""
         return float(self.figures["test_accuracy"]["value"])
+
+    def summary(self) -> dict[str, Any]:
+        """What it is and what it costs, as plain values."""
+        return {
+            "framework": self.framework,
+            "params": dict(self.params),
+            "test_accuracy": self.accuracy,
+            "train_time_s": self.train_time_s,
+            "peak_memory_mb": self.memory_mb,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +112,18 @@ def recommend(
             "no verified study is on record here; run python -m tuner framework=... dataset=... "
             "first, or say where it was tracked (tracking_uri=)"
         )
+    if limits.cores is not None:
+        known = sorted({each.cores for each in evidence if each.cores})
+        evidence = [each for each in evidence if each.cores == limits.cores]
+        if not evidence:
+            raise NothingRecommended(
+                f"nothing was measured on cores={limits.cores}; there is "
+                f"{', '.join(map(str, known)) or 'no number of cores on record'}",
+                binding=["cores"],
+            )
     fitting = [each for each in evidence if not _violations(each, limits)]
     if not fitting:
-        raise NothingRecommended(_why_nothing(evidence, limits))
+        raise _why_nothing(evidence, limits)
     sign = -1 if objective == "accuracy" else 1
     fitting.sort(key=lambda each: (sign * getattr(each, objective), -each.accuracy))
     return Recommendation(fitting[0], tuple(fitting[1:]))
@@ -115,22 +142,25 @@ def _violations(point: Evidence, limits: Limits) -> dict[str, float]:
     return broken
 
 
-def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> str:
+def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> NothingRecommended:
     nearest = min(evidence, key=lambda each: max(_violations(each, limits).values()))
     alone = set.intersection(*(set(_violations(each, limits)) for each in evidence))
     binding = sorted(alone or _violations(nearest, limits))
     asked = ", ".join(f"{name}={getattr(limits, name):g}" for name in binding)
     whose = f" with {nearest.framework}" if nearest.framework else ""
-    return (
+    return NothingRecommended(
         f"nothing measured keeps {asked}{'' if alone else ' together with the other limits'}; "
         f"the nearest takes {nearest.train_time_s:.1f} s and {nearest.memory_mb:.0f} MiB "
-        f"for {100 * nearest.accuracy:.2f} %{whose}: {dict(nearest.params)}"
+        f"for {100 * nearest.accuracy:.2f} %{whose}: {dict(nearest.params)}",
+        binding,
+        nearest.summary(),
     )
 
 
-def evidence_of(record: StudyRecord, now: float) -> list[Evidence]:
-    """The verified points of one study; ``now`` in seconds since the epoch."""
+def evidence_of(record: StudyRecord) -> list[Evidence]:
+    """The verified points of one study."""
     front = record.front
+    cores = str(front["machine"].get("cores", "")).split()
     return [
         Evidence(
             params=point["params"],
@@ -142,7 +172,9 @@ def evidence_of(record: StudyRecord, now: float) -> list[Evidence]:
             framework=str(front.get("framework", "")),
             model=str(front.get("model", "default")),
             fingerprint=fingerprint(front["machine"], front["runtime"]),
-            age_s=now - record.ended,
+            measured_at=record.ended,
+            dataset=str(front.get("dataset", "")),
+            cores=int(cores[0]) if cores and cores[0].isdecimal() else 0,
         )
         for point in front.get("verified", [])
     ]

@@ -1,0 +1,87 @@
+"""The Python interface, and the example that shows it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tests.conftest import SYNTHETIC
+from tuner.errors import CompositionError, ConfigError, NothingRecommended
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TREE = {"framework": "synthetic", "framework_path": str(SYNTHETIC), "dataset": "digits"}
+SHORT = {"budget.time_s": 30, "budget.trials": 4, "measure.max_foreign_pct": 100}
+
+
+def test_importing_the_package_imports_nothing_else():
+    heavy = "('tuner.', 'optuna', 'mlflow')"
+    code = f"import sys, tuner; print([n for n in sys.modules if n.startswith({heavy})])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_it_offers_is_there_whatever_was_imported_before():
+    import tuner.api
+    import tuner.recommendation
+
+    for name in tuner.__all__:
+        assert getattr(tuner, name) is getattr(tuner.api, name)
+    assert tuner.recommendation.__name__ == "tuner.recommendation"
+    with pytest.raises(AttributeError, match="optimise"):
+        _ = tuner.optimise
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "fact"),
+    [
+        ({"framework": "caffee"}, CompositionError, "did you mean caffe"),
+        ({"speed": 3}, CompositionError, "speed"),
+        ({"frameworks": ["caffe", "torch"]}, ConfigError, "frameworks="),
+        ({"budget.time_s": -1}, ConfigError, "budget.time_s must be above 0"),
+        ({"resume": None}, CompositionError, "resume"),
+    ],
+)
+def test_what_cannot_be_tuned_is_named(home, tmp_path, overrides, error, fact):
+    with pytest.raises(error, match=fact) as refused:
+        tuner.tune(**{**TREE, "output": str(tmp_path), **overrides})
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_values_are_taken_as_the_command_line_takes_them(home, tmp_path):
+    where = {"output": str(tmp_path), "progress": "none"}
+    result = tuner.tune(
+        *(f"{name}={value}" for name, value in SHORT.items()), **TREE, **where, seed=1,
+        objectives=["accuracy", "train_time_s"], constraints=["accuracy>=0.2"],
+        prior=[{"batch_size": 32, "learning_rate": 0.02}],
+    )  # fmt: skip
+    assert result.complete
+    assert result.constraints == ("accuracy>=0.2",)
+    assert any(each.params["batch_size"] == 32 for each in result.trials)
+    (record,) = tuner.load_results("synthetic", "digits", output=str(tmp_path))
+    assert len(record.front["verified"]) == len(result.verified)
+    asked = {**TREE, "output": str(tmp_path)}
+    answer = tuner.recommend(**asked, min_accuracy=0.3)
+    assert answer["measured"]["test_accuracy"]["value"] >= 0.3
+    assert set(answer["evidence"]["run_ids"]) <= set(record.run_ids.values())
+    with pytest.raises(NothingRecommended, match="min_accuracy"):
+        tuner.recommend(**asked, min_accuracy=0.99999)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_first_steps_run(home, tmp_path):
+    words = [f"{name}={value}" for name, value in {**TREE, **SHORT}.items()]
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "first_steps.py", *words],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "default: " in done.stdout
+    assert "verified" in done.stdout
+    assert "environment:" in done.stdout

@@ -1,0 +1,291 @@
+"""The service as clients meet it: a server of its own, asked over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.report_samples import make_study
+from tuner.errors import ConfigError
+from tuner.report import front_json
+from tuner.service.records import Records
+from tuner.service.server import TOKEN, serve
+from tuner.tracking import Tracker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+SECRET = "not-to-be-guessed-0123456789"
+
+
+def keep(folder: Path, **changes) -> None:
+    """A study in the MLflow of a folder, as a run would have left it."""
+    study = make_study(**changes)
+    tracker = Tracker(
+        f"sqlite:///{folder}/mlflow.db",
+        folder,
+        experiment=f"{study.framework}-{study.dataset}",
+        study_id=study.study_id,
+        name=study.study_id,
+        tags={"fingerprint": "x"},
+        params={},
+    )
+    front = folder / "front.json"
+    front.write_text(json.dumps(front_json(study)))
+    tracker.finish([front], {})
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    keep(folder)
+    slower = [
+        dataclasses.replace(
+            each,
+            train_time_s=dataclasses.replace(
+                each.train_time_s, value=3 * each.train_time_s.value, high=1e4
+            ),
+        )
+        for each in make_study().verified
+    ]
+    keep(folder, framework="theano", study_id="77aa00bb", verified=tuple(slower))
+    return folder
+
+
+class Service:
+    """A running server."""
+
+    def __init__(self, folder: Path, *words: str, **variables: str) -> None:
+        environment = {name: text for name, text in os.environ.items() if name != TOKEN}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tuner", "serve", "port=0", f"output={folder}", *words],
+            cwd=folder,
+            env={**environment, "TUNER_HOME": str(folder / "home"), **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.address = self.process.stdout.readline().strip()
+        assert self.address.startswith("http://"), self.process.communicate()[1]
+
+    def get(self, path: str, headers=None, **asked) -> requests.Response:
+        return requests.get(f"{self.address}{path}", params=asked, headers=headers, timeout=10)
+
+    def stop(self) -> tuple[int, str]:
+        self.process.terminate()
+        _, said = self.process.communicate(timeout=20)
+        return self.process.returncode, said
+
+
+@pytest.fixture(scope="module")
+def service(store) -> Iterator[Service]:
+    running = Service(store)
+    yield running
+    code, said = running.stop()
+    assert said == "", "nothing failed while it answered"
+    assert code == 0
+
+
+def test_the_best_within_the_limits_is_recommended_with_its_proof(service):
+    reply = service.get("/v1/recommendations", dataset="mnist", min_accuracy=0.988)
+    assert reply.status_code == 200, reply.text
+    answer = reply.json()
+    assert answer["framework"] == "caffe"
+    assert answer["measured"]["train_time_s"]["value"] == pytest.approx(40.6)
+    low, high = (answer["measured"]["train_time_s"][name] for name in ("low", "high"))
+    assert low < 40.6 < high
+    assert f"base_lr: {answer['params']['learning_rate']}" in answer["settings"]
+    assert answer["environment"]
+    assert answer["evidence"]["study_run_id"]
+    assert answer["stale"], "it was measured on another machine"
+    assert answer["against_default"]["speedup"]["value"] > 1
+
+
+def test_without_a_framework_it_is_the_best_of_all_and_with_one_of_that(service):
+    best = service.get("/v1/recommendations").json()
+    assert best["framework"] == "caffe"
+    other = service.get("/v1/recommendations", framework="theano").json()
+    assert other["framework"] == "theano"
+    ratio = other["measured"]["train_time_s"]["value"] / best["measured"]["train_time_s"]["value"]
+    assert ratio == pytest.approx(3)
+    assert {each["framework"] for each in other["alternatives"]} == {"theano"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "binding"),
+    [
+        ({"max_train_time_s": 0.001}, ["max_train_time_s"]),
+        ({"max_memory_mb": 1, "min_accuracy": 0.5}, ["max_memory_mb"]),
+        ({"min_accuracy": 0.9999999}, ["min_accuracy"]),
+        ({"cores": 64}, ["cores"]),
+        ({"framework": "torch"}, []),
+        ({"dataset": "cifar10"}, []),
+    ],
+)
+def test_what_cannot_be_had_is_explained(service, asked, binding):
+    reply = service.get("/v1/recommendations", **asked)
+    assert reply.status_code == 404
+    problem = reply.json()
+    assert problem["binding"] == binding
+    assert bool(problem["nearest"]) == bool(binding and binding != ["cores"])
+    assert "\n" not in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"framework": "../../etc/passwd"},
+        {"framework": "caffe; rm -rf /"},
+        {"dataset": "$(id)"},
+        {"dataset": "a" * 5000},
+        {"max_train_time_s": "inf"},
+        {"max_train_time_s": "nan"},
+        {"max_memory_mb": -1},
+        {"min_accuracy": 2},
+        {"cores": 1.5},
+        {"cores": 10**30},
+        {"objective": "speed"},
+        {"unheard_of": 1},
+        {"framework": "caffe\x00"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/recommendations", "/v1/pareto", "/v1/studies"])
+def test_what_is_no_question_is_refused_in_words(service, path, asked):
+    reply = service.get(path, **asked)
+    assert reply.status_code == 422
+    assert reply.json()["detail"]
+
+
+def test_a_study_of_another_version_is_no_fault_of_the_service(tmp_path):
+    keep(tmp_path, framework="torch")  # with Caffe's params
+    running = Service(tmp_path)
+    try:
+        reply = running.get("/v1/recommendations")
+        assert reply.status_code == 409
+        assert "torch" in reply.json()["detail"]
+    finally:
+        assert running.stop()[1] == ""
+
+
+def test_the_front_holds_the_defaults_as_reference(service):
+    points = service.get("/v1/pareto", dataset="mnist").json()
+    assert [each["train_time_s"] for each in points] == sorted(
+        each["train_time_s"] for each in points
+    )
+    assert {each["framework"] for each in points if each["is_default"]} == {"caffe", "theano"}
+    best = max(points, key=lambda each: each["test_accuracy"])
+    assert any(
+        each["on_front"] and each["test_accuracy"] == best["test_accuracy"] for each in points
+    )
+    assert not any(each["on_front"] for each in points if each["framework"] == "theano")
+    assert service.get("/v1/pareto", framework="singa").json() == []
+
+
+def test_studies_are_listed_and_shown_whole(service):
+    listed = service.get("/v1/studies").json()
+    assert {each["framework"] for each in listed} == {"caffe", "theano"}
+    (one,) = service.get("/v1/studies", framework="theano").json()
+    assert len(service.get("/v1/studies", limit=1).json()) == 1
+    for name in ("id", "run_id"):
+        whole = service.get(f"/v1/studies/{one[name]}").json()
+        assert whole["study_id"] == "77aa00bb"
+        assert whole["verified"][0]["name"] == "default"
+    for name in ("nothing", "..%2f..%2fetc", "%00", "a" * 3000):
+        assert service.get(f"/v1/studies/{name}").status_code == 404
+
+
+def test_frameworks_say_whether_they_are_installed(service):
+    found = {each["name"]: each for each in service.get("/v1/frameworks").json()}
+    assert {"caffe", "torch", "theano"} <= set(found)
+    assert not found["caffe"]["installed"], "in an empty TUNER_HOME"
+
+
+def test_health_metrics_and_description(service):
+    health = service.get("/v1/healthz").json()
+    assert (health["status"], health["studies"], health["fault"]) == ("ok", 2, "")
+    text = service.get("/v1/metrics").text
+    assert re.search(r"^tuner_studies 2\.0$", text, re.MULTILINE)
+    assert re.search(r'tuner_requests_total{route="/v1/healthz",status="200"} \d', text)
+    paths = service.get("/openapi.json").json()["paths"]
+    assert {"/v1/recommendations", "/v1/pareto", "/v1/studies", "/v1/healthz"} <= set(paths)
+
+
+def test_other_names_for_this_machine_are_refused(service):
+    reply = service.get("/v1/healthz", headers={"Host": "evil.example"})
+    assert reply.status_code == 421
+
+
+def test_what_is_too_large_is_refused(service):
+    reply = requests.post(f"{service.address}/v1/recommendations", data=b"x" * 70_000, timeout=10)
+    assert reply.status_code == 413
+
+
+def test_a_study_that_ends_meanwhile_is_found(store, tmp_path):
+    keep(tmp_path)
+    records = Records(f"sqlite:///{tmp_path}/mlflow.db")
+    records.refresh()
+    before = records.current
+    assert len(before.studies) == 1
+    keep(tmp_path, framework="theano", study_id="77aa00bb")
+    records.refresh()
+    assert len(records.current.studies) == 2
+    assert any(each is before.studies[0] for each in records.current.studies), "read once"
+    (tmp_path / "mlflow.db").write_bytes(b"no database")
+    records.refresh()
+    assert records.current.fault
+    assert len(records.current.studies) == 2, "what was read before stands"
+
+
+def test_an_empty_folder_is_served_too(tmp_path):
+    running = Service(tmp_path)
+    try:
+        assert running.get("/v1/studies").json() == []
+        assert "python -m tuner" in running.get("/v1/recommendations").json()["detail"]
+        assert "None yet" in running.get("/").text
+        assert not (tmp_path / "mlflow.db").exists(), "a question makes no files"
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("token", ["", "short"])
+def test_other_addresses_need_a_token(monkeypatch, tmp_path, token):
+    monkeypatch.setenv(TOKEN, token)
+    with pytest.raises(ConfigError, match=TOKEN):
+        serve(f"sqlite:///{tmp_path}/mlflow.db", host="0.0.0.0", port=0)
+
+
+def test_an_address_that_is_not_ours_is_one_line(tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with pytest.raises(ConfigError, match="at most 65535, got 99999"):
+        serve(uri, port=99999)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigError, match="cannot be listened on: Address already in use"),
+    ):
+        serve(uri, port=taken.getsockname()[1])
+
+
+def test_with_a_token_nothing_is_told_without_it(store):
+    running = Service(store, "host=0.0.0.0", **{TOKEN: SECRET})
+    running.address = running.address.replace("0.0.0.0", "127.0.0.1")
+    try:
+        for sent in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {SECRET}"}):
+            for path in ("/", "/v1/recommendations", "/openapi.json", "/v1/metrics"):
+                reply = running.get(path, headers=sent)
+                assert reply.status_code == 401
+                assert "caffe" not in reply.text
+        assert running.get("/v1/healthz").status_code == 200
+        right = {"Authorization": f"Bearer {SECRET}"}
+        assert running.get("/v1/recommendations", headers=right).status_code == 200
+        page = requests.get(running.address, auth=("anyone", SECRET), timeout=10)
+        assert page.status_code == 200
+    finally:
+        running.stop()

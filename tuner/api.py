@@ -1,0 +1,200 @@
+"""The Python interface: what the commands do, as functions of the same names, values and errors.
+
+from tuner import load_results, recommend, tune
+
+result = tune(framework="caffe", dataset="mnist", budget="quick")
+answer = recommend(framework="caffe", dataset="mnist", max_train_time_s=60)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.composing import compose
+from tuner.config import FrameworkConfig
+from tuner.errors import ConfigError
+from tuner.measure import cpu_flags
+from tuner.recommendation import (
+    Evidence,
+    Limits,
+    Recommendation,
+    evidence_of,
+    fill_settings,
+)
+from tuner.recommendation import recommend as choose
+from tuner.registry import find_setting_file, framework_folder, list_frameworks, load_framework
+from tuner.results import StudyResult
+from tuner.runtimes import find_runtime
+from tuner.space import SearchSpace
+from tuner.study import tune as run_study
+from tuner.tracking import StudyRecord, default_tracking_uri
+from tuner.tracking import load_results as load_records
+
+
+def tune(*overrides: str, **settings: Any) -> StudyResult:
+    """Run one study to its end, or go on with it: ``python -m tuner``.
+
+    Args:
+        overrides: As on the command line, such as ``"budget.time_s=60"``.
+        settings: The same where the name is a Python name: ``framework="caffe"``.
+
+    Returns:
+        What was found, the verified configurations among it.
+
+    Raises:
+        TunerError: One line: the fact, the value received, what would work.
+        KeyboardInterrupt: After what was measured was kept; the same call goes on.
+    """
+    words = [*overrides, *(f"{name}={_word(value)}" for name, value in settings.items())]
+    config = compose(words)
+    if config.frameworks:
+        raise ConfigError("frameworks= compares several on the command line; call tune for each")
+    command = " ".join(["python -m tuner", *words])
+    return run_study(config, command=command)
+
+
+def _word(value: object) -> str:
+    """A Python value as an override has it."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_word, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}:{_word(each)}' for name, each in value.items())}}}"
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
+
+
+def load_results(
+    framework: str, dataset: str = "mnist", *, output: str = ".", tracking_uri: str = ""
+) -> list[StudyRecord]:
+    """All studies of a framework on a data set that ended in a report, newest first.
+
+    Args:
+        framework: Its name.
+        dataset: Its name.
+        output: Folder with ``mlflow.db``.
+        tracking_uri: Another MLflow.
+
+    Raises:
+        StorageError: If MLflow's store cannot be used.
+    """
+    uri = tracking_uri or default_tracking_uri(Path(output))
+    return load_records(uri, framework, dataset)
+
+
+def recommend(
+    *,
+    framework: str = "",
+    dataset: str = "mnist",
+    max_train_time_s: float | None = None,
+    max_memory_mb: float | None = None,
+    min_accuracy: float | None = None,
+    cores: int | None = None,
+    objective: str = "train_time_s",
+    output: str = ".",
+    tracking_uri: str = "",
+    framework_path: str | None = None,
+) -> dict[str, Any]:
+    """Which verified configuration a job should run with: ``python -m tuner recommend``.
+
+    Args:
+        framework: Its name; empty to choose among all that have results.
+        dataset: Its name.
+        max_train_time_s: Seconds.
+        max_memory_mb: Peak, MiB.
+        min_accuracy: On the test split, fraction 0–1.
+        cores: CPUs that the job will have, as many as it was measured on.
+        objective: ``train_time_s``, ``accuracy`` or ``memory_mb``: what is best among those that
+            keep the limits.
+        output: Folder with ``mlflow.db``.
+        tracking_uri: Another MLflow.
+        framework_path: Folder with frameworks of the user's own.
+
+    Returns:
+        ``framework``, ``dataset``, ``model``, ``params``, ``environment`` (variables to set),
+        ``settings`` (the framework's own settings file, where it has one), ``measured`` and
+        ``against_default`` (figures with intervals), ``evidence`` (run ids, age in seconds,
+        fingerprint) and ``alternatives``.
+
+    Raises:
+        NothingRecommended: Which limit binds, and what comes nearest.
+        ConfigError: For names that do not exist.
+    """
+    names = list_frameworks(framework_path)
+    if framework:
+        names = [load_framework(framework, framework_path).name]
+    evidence = [
+        point
+        for name in names
+        for record in load_results(name, dataset, output=output, tracking_uri=tracking_uri)
+        for point in evidence_of(record)
+    ]
+    limits = Limits(max_train_time_s, max_memory_mb, min_accuracy, cores)
+    found = choose(evidence, limits, objective)
+    return answer(found, dataset, configuration(found.choice, dataset, framework_path))
+
+
+def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -> dict[str, Any]:
+    """A recommendation as plain values, see ``recommend``; ``configured`` by ``configuration``."""
+    choice = found.choice
+    chosen = {"framework": choice.framework, "dataset": dataset, "model": choice.model}
+    return {**chosen, **configured, **_proof(found)}
+
+
+def configuration(
+    choice: Evidence, dataset: str, framework_path: str | None = None
+) -> dict[str, Any]:
+    """What to run a job with: params, variables to set, and the settings file if there is one."""
+    framework = load_framework(choice.framework, framework_path)
+    try:
+        environment = find_runtime(framework).environment(choice.params)
+    except KeyError as error:
+        raise ConfigError(
+            f"{framework.name} has by now a param {error} that study {choice.study} did not "
+            "record; run a new study"
+        ) from error
+    found = {"params": dict(choice.params), "environment": environment}
+    if template := settings_template(framework, dataset, choice.model, framework_path):
+        found["settings"] = fill_settings(template, choice.params)
+    return found
+
+
+def settings_template(
+    framework: FrameworkConfig, dataset: str, model: str, path: str | None = None
+) -> Path | None:
+    """The settings file for this data set and model: of their default, else of the framework."""
+    space = SearchSpace.load(
+        find_setting_file("search_spaces", framework.name, path), cores=1, cpu_flags=cpu_flags()
+    )
+    names = [
+        each.settings_template
+        for each in space.defaults
+        if each.model == model and dataset in each.datasets
+    ]
+    name = next(filter(None, names), framework.settings_template)
+    return framework_folder(framework.name, path) / name if name else None
+
+
+def _proof(found: Recommendation) -> dict[str, Any]:
+    """Figures with their intervals, in the units of their names, and the runs they come from."""
+    choice = found.choice
+    return {
+        "measured": {
+            name: choice.figures[name]
+            for name in (
+                *("test_accuracy", "train_time_s", "test_time_s", "cpu_user_s", "cpu_system_s"),
+                *("avg_memory_bytes", "peak_memory_bytes", "projected", "confidence", "verdict"),
+            )
+        },
+        "against_default": choice.figures["comparison"],
+        "evidence": {
+            "study_run_id": choice.study,
+            "run_ids": list(choice.run_ids),
+            "age_s": round(time.time() - choice.measured_at),
+            "fingerprint": choice.fingerprint,
+        },
+        "alternatives": [each.summary() for each in found.alternatives[:3]],
+    }

@@ -1,0 +1,126 @@
+"""Hydra ends here: it composes ``conf/`` into plain dataclasses, and no other module knows it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.config import TuneConfig
+from tuner.errors import CompositionError
+from tuner.registry import project_folder
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def compose(words: Sequence[str]) -> TuneConfig:
+    """What ``python -m tuner`` would tune by these words.
+
+    Args:
+        words: Overrides such as ``framework=caffe`` or ``budget.time_s=60``.
+
+    Raises:
+        CompositionError: If they do not compose.
+    """
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    _store_types()
+    try:
+        with hydra.initialize_config_dir(str(project_folder("conf")), version_base="1.3"):
+            return _plain(hydra.compose("config", overrides=prepare_overrides(words)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise CompositionError(_explain(error)) from error
+
+
+def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
+    """Run the one study, or with ``-m`` the several ones, of a command line.
+
+    Hydra's own options (``--help``, ``--cfg job``) are answered by it.
+
+    Args:
+        words: What the user wrote.
+        run: Called with each composed configuration; must not raise, for Hydra would add lines of
+            its own to an error that passes through it.
+
+    Raises:
+        CompositionError: If the words do not compose.
+    """
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    _store_types()
+    # Hydra prints errors over several lines and exits by itself, unless told to raise them
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    sys.argv = ["tuner", *prepare_overrides(words)]
+    entry = hydra.main(
+        version_base="1.3", config_path=str(project_folder("conf")), config_name="config"
+    )
+    try:
+        entry(lambda composed: run(_plain(composed)))()
+    except (HydraException, OmegaConfBaseException) as error:
+        if before == "1":
+            raise
+        raise CompositionError(_explain(error)) from error
+    finally:
+        os.environ["HYDRA_FULL_ERROR"] = before or "0"
+
+
+def _store_types() -> None:
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="tune_config", node=TuneConfig)
+
+
+def _plain(composed: DictConfig) -> TuneConfig:
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_object(composed)
+    assert isinstance(config, TuneConfig)
+    return config
+
+
+def prepare_overrides(words: Sequence[str]) -> list[str]:
+    """Turn what users write into what Hydra's grammar takes.
+
+    ``constraints=peak_memory_mb<=2048`` needs quotes there, ``search_space.x=`` a leading ``++``,
+    and a framework tree of the user's own must be on the search path before groups are looked up.
+    """
+    prepared = []
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "constraints" and re.search("[<>]", value) and '"' not in value:
+            limits = [each.strip(" '") for each in value.strip("[]").split(",")]
+            word = "constraints=[" + ",".join(f'"{each}"' for each in limits) + "]"
+        elif name.startswith("search_space."):
+            word = f"++{word}"
+        elif name == "framework_path" and value not in ("", "null"):
+            folder = Path(value).expanduser().absolute() / "conf"
+            prepared.append(f"hydra.searchpath=[file://{folder}]")
+        prepared.append(word)
+    return prepared
+
+
+def _explain(error: Exception) -> str:
+    """One line: what does not compose, and what would."""
+    import difflib
+
+    wanted = getattr(error, "missing_cfg_file", None)
+    options = list(getattr(error, "options", None) or [])
+    if wanted and options:
+        group, _, name = str(wanted).rpartition("/")
+        close = difflib.get_close_matches(name, options, 1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        return f"{group} has no {name!r}; there are: {', '.join(options)}{hint}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = str(error.__cause__ or "").splitlines()[:1]
+    return " ".join(
+        "; ".join([*lines[:2], *(each for each in cause if each not in lines)]).split()
+    )

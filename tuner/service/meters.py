@@ -1,0 +1,45 @@
+"""Figures of the service itself, in Prometheus' format."""
+
+from __future__ import annotations
+
+import time
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import generate_latest as expose
+
+from tuner.service.records import Snapshot
+
+_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+
+class Meters:
+    """Counts requests, and says what is on record."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "tuner_requests", "Requests answered", ["route", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "tuner_request_seconds", "Time to answer", buckets=_BUCKETS, registry=self._registry
+        )
+        self._studies = self._gauge("tuner_studies", "Studies on record")
+        self._points = self._gauge("tuner_verified_configurations", "Verified configurations")
+        self._stale = self._gauge("tuner_stale_studies", "Studies of another machine or libraries")
+        self._age = self._gauge("tuner_records_age_seconds", "Since the store was last read")
+
+    def _gauge(self, name: str, words: str) -> Gauge:
+        return Gauge(name, words, registry=self._registry)
+
+    def count(self, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.observe(seconds)
+
+    def exposition(self, now: Snapshot) -> tuple[bytes, str]:
+        """Text and content type."""
+        self._studies.set(len(now.studies))
+        self._points.set(len(now.evidence))
+        self._stale.set(len(now.stale))
+        self._age.set(time.time() - now.read_at)
+        return expose(self._registry), CONTENT_TYPE_LATEST

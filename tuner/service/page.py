@@ -1,0 +1,118 @@
+"""The page for people: what is on record, the fronts drawn, and a form to ask with."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jinja2
+
+from tuner import __version__
+from tuner.recommendation import Evidence
+from tuner.service.records import Snapshot
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 720, 380, 64, 44, 16
+_MOST_STUDIES = 50
+_COLOURS = ("#0b57a4", "#b3441c", "#0b6b3a", "#7a3fa0", "#8a6d00", "#00707a", "#a3163f", "#4d5661")
+_TIMES = [step * 10.0**power for power in range(-3, 7) for step in (1, 3)]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One configuration in a plot."""
+
+    x: float
+    y: float
+    colour: str
+    is_default: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """The verified configurations of all frameworks on one data set.
+
+    Attributes:
+        dataset: Its name.
+        marks: The configurations.
+        legend: Framework and its colour.
+        across, up: Ticks: position and words.
+    """
+
+    dataset: str
+    marks: Sequence[Mark]
+    legend: Sequence[tuple[str, str]]
+    across: Sequence[tuple[float, str]]
+    up: Sequence[tuple[float, str]]
+
+
+def render_page(now: Snapshot) -> str:
+    """The page as HTML; whatever a study says in it is escaped."""
+    datasets = list(dict.fromkeys(each.dataset for each in now.evidence))
+    return _ENVIRONMENT.get_template("page.html.j2").render(
+        version=__version__,
+        now=now,
+        plots=[_plot(each, now.evidence_for("", each)) for each in datasets],
+        studies=now.studies[:_MOST_STUDIES],
+        datasets=datasets,
+        frameworks=sorted({each.framework for each in now.evidence}),
+        size=(_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE),
+    )
+
+
+def _plot(dataset: str, evidence: Sequence[Evidence]) -> Plot:
+    """Training time (logarithmic) across, test accuracy up."""
+    names = sorted({each.framework for each in evidence})
+    colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
+    logs = [math.log(max(each.train_time_s, 1e-6)) for each in evidence]
+    least, most = min(logs) - 0.2, max(logs) + 0.2
+    low = min(each.accuracy for each in evidence)
+    high = max(each.accuracy for each in evidence)
+    margin = max(0.1 * (high - low), 0.002)
+    low, high = low - margin, min(1.0, high + margin)
+
+    def across(log: float) -> float:
+        return round(_LEFT + (log - least) / (most - least) * (_WIDTH - _LEFT - _EDGE), 1)
+
+    def up(accuracy: float) -> float:
+        part = (accuracy - low) / (high - low)
+        return round(_EDGE + (1 - part) * (_HEIGHT - _BOTTOM - _EDGE), 1)
+
+    marks = [
+        Mark(
+            across(log),
+            up(each.accuracy),
+            colours[each.framework],
+            each.figures["name"] == "default",
+            f"{each.framework}, {each.figures['name']}: {each.train_time_s:.3g} s, "
+            f"{each.accuracy:.2%}",
+        )
+        for each, log in zip(evidence, logs, strict=True)
+    ]
+    ticks = [low + (high - low) * part / 4 for part in range(5)]
+    return Plot(
+        dataset,
+        marks,
+        list(colours.items()),
+        [(across(math.log(t)), f"{t:g} s") for t in _TIMES if least < math.log(t) < most],
+        [(up(tick), f"{tick:.1%}") for tick in ticks],
+    )
+
+
+def _ago(seconds_since_epoch: float) -> str:
+    minutes = max(0.0, time.time() - seconds_since_epoch) / 60
+    if minutes < 90:
+        return f"{minutes:.0f} min ago"
+    return f"{minutes / 60:.0f} h ago" if minutes < 2880 else f"{minutes / 1440:.0f} days ago"
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.PackageLoader("tuner.service", "."),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters["ago"] = _ago
