@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config import BudgetConfig, MeasureConfig, TuneConfig, VerifyConfig
+from tuner.config import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
 from tuner.datasets import Dataset, load_dataset
 from tuner.measure import parse_cores
 from tuner.registry import framework_folder, load_dataset_config, load_framework
@@ -113,6 +113,7 @@ def config(home: Path, tmp_path: Path) -> TuneConfig:
         framework=load_framework("synthetic", str(SYNTHETIC)),
         framework_path=str(SYNTHETIC),
         dataset=load_dataset_config("digits"),
+        search=SearchConfig("joint", warm_start=False),
         budget=BudgetConfig(time_s=60, trials=12),
         verify=VerifyConfig(finalists=2, repeats=2),
         measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),

@@ -14,7 +14,12 @@ from tuner.errors import CompositionError, ConfigError, NothingRecommended
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TREE = {"framework": "synthetic", "framework_path": str(SYNTHETIC), "dataset": "digits"}
-SHORT = {"budget.time_s": 30, "budget.trials": 4, "measure.max_foreign_pct": 100}
+SHORT = {
+    "budget.time_s": 30,
+    "budget.trials": 4,
+    "measure.max_foreign_pct": 100,
+    "search.probe_s": 0.0005,
+}
 
 
 def test_importing_the_package_imports_nothing_else():

@@ -16,7 +16,12 @@ from tuner.__main__ import main
 from tuner.composing import prepare_overrides
 
 pytestmark = pytest.mark.timeout(30)
-TREE = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
+TREE = [
+    f"framework_path={SYNTHETIC}",
+    "framework=synthetic",
+    "dataset=digits",
+    "search.probe_s=0.0005",  # its clock only reckons, and reported time must really pass
+]
 
 
 @pytest.fixture
@@ -49,7 +54,8 @@ def tuner(home, tmp_path):
         (["objectives=[speed]"], 2, "no objective is called 'speed'"),
         (["constraints=memory<3"], 2, "write name<=number"),
         (["executor.cores=99"], 2, "executor.cores '99'"),
-        (["sampler=gp", "budget.time_s=1"], 2, "torch|no default"),
+        (["search=joint", "sampler=gp", "budget.time_s=1"], 2, "torch|no default"),
+        (["sampler=nsga2"], 2, "sampler=nsga2 is for search=joint"),
         (["search_space.batch_size.low=300", "search_space.batch_size.high=30"], 2, "low <= high"),
         (["search_space.batch=3"], 2, "search_space.batch is no param"),
         (["model=vgg"], 2, "model must be one of default, lenet, got 'vgg'"),
@@ -168,6 +174,7 @@ def test_overrides_are_made_fit_for_hydra():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_multirun_runs_a_study_each(tuner, tmp_path):
     quick = ["budget.time_s=20", "budget.trials=2", "verify.finalists=0"]
     done = tuner("-m", *TREE, *quick, "seed=1,2")
@@ -184,6 +191,7 @@ def test_multirun_runs_a_framework_after_the_other_and_ends_as_the_first_that_fa
     tree = make_tree(tmp_path / "tree")
     words = [f"framework_path={tree}", "dataset=digits", "model=lenet", "budget.time_s=20"]
     words += ["budget.trials=2", "verify.finalists=0", "measure.max_foreign_pct=100"]
+    words += ["search.probe_s=0.0005"]
     done = tuner("-m", *words, "framework=synthetic,absent,other,brisk")
     assert done.returncode == 3, done.stderr  # absent's, and not 2, which other ends with
     for title in ("Synthetic · digits", "Brisk 2.0 · digits"):
@@ -202,6 +210,7 @@ def test_frameworks_are_compared_and_the_best_of_all_is_recommended(tuner, tmp_p
     done = tuner(
         *("experiment=cross_framework", "dataset=digits", "frameworks=[synthetic,absent,brisk]"),
         *(f"framework_path={tree}", "framework=synthetic", "budget.time_s=60", "budget.trials=4"),
+        "search.probe_s=0.0005",
         *("measure.max_foreign_pct=100", "verify.finalists=1", "verify.repeats=2"),
     )
     assert done.returncode == 0, done.stderr

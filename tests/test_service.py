@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from playwright.sync_api import sync_playwright
 
 from tests.report_samples import make_study
 from tuner.errors import ConfigError
@@ -23,6 +25,7 @@ from tuner.service.server import TOKEN, serve
 from tuner.tracking import Tracker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+CHROMIUM = shutil.which("chromium")
 SECRET = "not-to-be-guessed-0123456789"
 
 
@@ -226,6 +229,38 @@ def test_other_names_for_this_machine_are_refused(service):
 def test_what_is_too_large_is_refused(service):
     reply = requests.post(f"{service.address}/v1/recommendations", data=b"x" * 70_000, timeout=10)
     assert reply.status_code == 413
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"
+)
+def test_the_page_answers_draws_and_needs_no_network(service):
+    with sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.route("**", lambda route: (
+            route.continue_() if route.request.url.startswith(service.address) else route.abort()
+        ))  # fmt: skip
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(service.address)
+        assert "2 studies" in page.inner_text("header")
+        verified = len(make_study().verified)
+        assert page.locator("svg rect.mark").count() == 2, "the defaults"
+        assert page.locator("svg circle.mark").count() == 2 * (verified - 1)
+        page.get_by_label("Accuracy at least, 0–1").fill("0.988")
+        page.get_by_label("Accuracy at least, 0–1").press("Enter")
+        text = page.locator("#answer pre")
+        text.wait_for()
+        assert "base_lr" in text.inner_text()
+        page.get_by_label("Training time at most, s").fill("0.001")
+        page.get_by_role("button", name="Recommend").click()
+        page.locator("#answer .fault").wait_for()
+        assert "max_train_time_s" in page.locator("#answer").inner_text()
+        for each in page.locator("input, select").all():
+            assert each.evaluate("each => each.labels.length") == 1
+        assert not faults
+        browser.close()
 
 
 def test_a_study_that_ends_meanwhile_is_found(store, tmp_path):

@@ -250,6 +250,7 @@ def test_kill_9_at_ten_random_moments_loses_and_doubles_nothing(home, tmp_path):
     command = [
         *(sys.executable, "-m", "tuner", f"framework_path={SYNTHETIC}", "framework=synthetic"),
         *("dataset=digits", "budget.time_s=120", "budget.trials=30", "verify.finalists=1"),
+        "search.probe_s=0.0005",
         *("verify.repeats=2", "measure.max_foreign_pct=100", f"output={tmp_path}"),
     ]
     environment = {**os.environ, "TUNER_HOME": str(home)}
@@ -301,7 +302,7 @@ def _workers(home: Path) -> list[int]:
 def test_sigterm_is_as_gentle_as_ctrl_c(home, tmp_path):
     command = [
         *(sys.executable, "-m", "tuner", f"framework_path={SYNTHETIC}", "framework=synthetic"),
-        *("dataset=digits", "budget.time_s=120", f"output={tmp_path}"),
+        *("dataset=digits", "budget.time_s=120", "search.probe_s=0.0005", f"output={tmp_path}"),
     ]
     process = subprocess.Popen(
         command,

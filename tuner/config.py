@@ -128,7 +128,7 @@ class SearchConfig:
     """Which strategy proposes trials.
 
     Attributes:
-        name: ``joint`` or ``factored``.
+        name: ``factored`` or ``joint``.
         race_share: Most of ``budget.time_s`` (a fraction) that the race of the runtime settings
             may take, for ``factored``.
         probe_s: Training time of one probe of the race, seconds.
@@ -137,11 +137,11 @@ class SearchConfig:
         warm_start: Whether what earlier studies of the framework verified is tried first.
     """
 
-    name: str = "joint"
+    name: str = "factored"
     race_share: float = 0.15
     probe_s: float = 0.25
     race_hope: float = 0.1
-    warm_start: bool = False
+    warm_start: bool = True
 
 
 @dataclass
@@ -356,8 +356,13 @@ def validate(config: TuneConfig) -> TuneConfig:
     _check_choice("baseline", config.baseline, ("auto", "full", "projected"))
     _check_choice("resume", config.resume, ("auto", "never"))
     _check_choice("progress", config.progress, ("auto", "live", "plain", "none"))
-    _check_choice("search", config.search.name, ("joint", "factored"))
+    _check_choice("search", config.search.name, ("factored", "joint"))
     _check_choice("sampler", config.sampler.name, ("tpe", "nsga2", "gp", "random"))
+    if config.search.name == "factored" and config.sampler.name != SamplerConfig.name:
+        raise ConfigError(
+            f"sampler={config.sampler.name} is for search=joint, got "
+            f"search={config.search.name}, which has its own way to choose"
+        )
     _check_choice("executor", config.executor.name, ("local",))
     _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))
     _check_choice("dataset.on_unavailable", config.dataset.on_unavailable, ("fallback", "error"))

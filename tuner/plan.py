@@ -17,6 +17,7 @@ from tuner.trial import Trial, TrialKind, TrialResult
 
 LEAST_ROUNDS = 2
 """Fewer would prove nothing."""
+_LEAST_S = 1e-9  # a clock may stand still
 
 
 def pick_finalists(
@@ -136,7 +137,7 @@ class Plan:
         long = entrant.metrics["train_time_s"] > self.config.long_s
         # trial 0 was itself a full run with the test split; a finalist's first repeat is one
         has_full_run = index == 0 or turn > 0
-        least = self.config.least_rate_s / entrant.metrics["train_time_s"]
+        least = self.config.least_rate_s / max(entrant.metrics["train_time_s"], _LEAST_S)
         rate = max(self.config.rate_share, least)
         if entrant.trial.projected:
             return min(entrant.trial.share, rate)

@@ -97,7 +97,7 @@ def _plot(dataset: str, evidence: Sequence[Evidence]) -> Plot:
         marks,
         list(colours.items()),
         [(across(math.log(t)), f"{t:g} s") for t in _TIMES if least < math.log(t) < most],
-        [(up(tick), f"{tick:.1%}") for tick in ticks],
+        [(up(tick), f"{tick:.2%}") for tick in ticks],
     )
 
 
@@ -108,6 +108,10 @@ def _ago(seconds_since_epoch: float) -> str:
     return f"{minutes / 60:.0f} h ago" if minutes < 2880 else f"{minutes / 1440:.0f} days ago"
 
 
+def _count(number: int, one: str, more: str = "") -> str:
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("tuner.service", "."),
     autoescape=True,
@@ -115,4 +119,4 @@ _ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters["ago"] = _ago
+_ENVIRONMENT.filters |= {"ago": _ago, "count": _count}
