@@ -9,6 +9,13 @@ from tuner.trial import TrialKind
 BUDGET = BudgetConfig(time_s=100, trials=0, verify_share=0.4, trial_share=0.2, default_share=0.5)
 
 
+def test_what_a_slow_default_leaves_is_shared_between_search_and_verification():
+    slow = Schedule(BUDGET, seed=1, default_s=70)
+    assert slow.search_end_s == 85
+    assert Schedule(BUDGET, seed=1, default_s=10).search_end_s == 60
+    assert Schedule(BUDGET, seed=1, default_s=500).search_end_s == 100
+
+
 def test_the_search_leaves_verification_its_share():
     schedule = Schedule(BUDGET, seed=1)
     assert schedule.search_end_s == 60

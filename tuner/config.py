@@ -176,7 +176,8 @@ class BudgetConfig:
     Attributes:
         time_s: Seconds of everything after installation: trial 0, search, verification, report.
         trials: Most trials, trial 0 included; 0 for no limit.
-        verify_share: Fraction of ``time_s`` kept for verification.
+        verify_share: Fraction of ``time_s`` kept for verification, but no more than half of what
+            trial 0 leaves.
         trial_share: Longest training of one search trial, as a fraction of ``time_s``.
         default_share: Fraction of the default's iterations that trial 0 trains; below 1 its
             time is projected and its accuracy that of the shorter training, and both say so.

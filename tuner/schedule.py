@@ -27,16 +27,23 @@ class Schedule:
         seed: Of every search trial, so that they differ in nothing but their params.
         baseline: ``full`` gives the default all the time it needs, ``projected`` a share of its
             iterations, ``auto`` what the budget says.
+        default_s: Wall time that trial 0 took of the budget, seconds; 0 before it ended.
     """
 
     budget: BudgetConfig
     seed: int
     baseline: str = "auto"
+    default_s: float = 0.0
 
     @property
     def search_end_s(self) -> float:
-        """Seconds after the study's begin when verification must have its share."""
-        return self.budget.time_s * (1 - self.budget.verify_share)
+        """Seconds after the study's begin when verification must have its share.
+
+        Of what a slow default leaves it has no more than half.
+        """
+        whole = self.budget.time_s
+        left = max(0.0, whole - self.default_s)
+        return whole - min(self.budget.verify_share * whole, left / 2)
 
     def allows(self, trials: int, elapsed_s: float) -> bool:
         """Whether another search trial may follow ``trials`` after ``elapsed_s`` seconds."""

@@ -217,6 +217,7 @@ class _Study:
 
     def _search(self) -> None:
         self._show_search()
+        self._note_default()
         while self.schedule.allows(len(self.trials), self.folder.elapsed_s):
             limit_s = self.schedule.limit_s(len(self.trials), self.folder.elapsed_s)
             self._race(limit_s)
@@ -227,6 +228,13 @@ class _Study:
             self.folder.keep(result)
             self.search.tell(result)
             self._log(result)
+            self._note_default()
+
+    def _note_default(self) -> None:
+        """What trial 0 takes of the budget; a full run that is paid once a machine takes none."""
+        if self.trials and self.trials[0].measurement and self.config.baseline != "full":
+            spent_s = self.trials[0].measurement.wall_time_s
+            self.schedule = dataclasses.replace(self.schedule, default_s=spent_s)
 
     def _race(self, limit_s: float) -> None:
         """Learn what runtime settings cost, while that is worth more than the next trial."""
