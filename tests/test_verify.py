@@ -115,6 +115,12 @@ def test_what_there_is_no_time_for_makes_room_for_others():
         assert [each.trial.number for each in chosen] == expected
 
 
+def test_what_errs_many_times_as_often_as_the_default_is_no_finalist():
+    quick = [make_result(1, 0.98, 20.0), make_result(2, 0.80, 1.0), make_result(3, 0.95, 5.0)]
+    assert picked(quick) == [1, 3]
+    assert picked(quick[1:2]) == [2], "but for want of others"
+
+
 def test_the_default_is_no_finalist():
     assert picked([]) == []
     assert picked([make_result(1, 0.5, 500.0)]) == [1]
@@ -136,7 +142,7 @@ def test_finalists_keep_the_constraints():
 
 
 def test_without_an_equal_the_front_is_verified_all_the_same():
-    trials = [make_result(1, 0.95, 10.0), make_result(2, 0.90, 5.0)]
+    trials = [make_result(1, 0.97, 10.0), make_result(2, 0.96, 5.0)]
     assert sorted(picked(trials)) == [1, 2]
 
 

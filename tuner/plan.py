@@ -17,6 +17,7 @@ from tuner.trial import Trial, TrialKind, TrialResult
 
 LEAST_ROUNDS = 2
 """Fewer would prove nothing."""
+_POOR = 5.0  # times the default's error: of no interest to those who know the default
 _LEAST_S = 1e-9  # a clock may stand still
 
 
@@ -32,7 +33,8 @@ def pick_finalists(
 
     First the fastest whose validation accuracy is not below the default's by more than half the
     margin, or else the most accurate; then those that add most hypervolume. What there is no time
-    for beside those before it is left out, but one remains.
+    for beside those before it is left out, and so is what errs many times as often as the default,
+    but one remains.
 
     Args:
         trials: Usable and other trials of the search.
@@ -49,7 +51,9 @@ def pick_finalists(
         and not any(limit.violation(each.metrics) > 0 for limit in constraints)
     ]
     whole = front_of(allowed, objectives)
-    front = [each for each in whole if affordable([each])] or whole
+    poorest = 1 - _POOR * (1 - default.metrics.get("val_accuracy", 0.0))
+    good = [each for each in whole if each.metrics.get("val_accuracy", 0.0) >= poorest] or whole
+    front = [each for each in good if affordable([each])] or good
     chosen: list[TrialResult] = []
     least = default.metrics.get("val_accuracy", 0.0) - config.accuracy_margin / 2
     equals = [each for each in front if each.metrics.get("val_accuracy", 0.0) >= least]
@@ -174,7 +178,8 @@ class Plan:
         assert measured is not None
         # a warm worker had less to set up than a cold one will have
         setup_s = max(default.setup_time_s, measured.setup_time_s)
-        rest = setup_s + 3 * measured.test_time_s + 1.0
+        looks = 3.0 if trial.test else 1.0  # on the validation split alone it takes less
+        rest = setup_s + looks * measured.test_time_s + 1.0
         return measured.train_time_s * trial.share + rest
 
     def within(self, budget_s: float) -> Plan:
