@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from tuner.config import Constraint, VerifyConfig
 from tuner.pareto import OBJECTIVES, Direction, Objective, hypervolume
-from tuner.results import Verified, front_of
+from tuner.results import Verified, front_of, least_of_interest
 from tuner.trial import Trial, TrialKind, TrialResult
 
 LEAST_ROUNDS = 2
 """Fewer would prove nothing."""
-_POOR = 5.0  # times the default's error: of no interest to those who know the default
 _LEAST_S = 1e-9  # a clock may stand still
 
 
@@ -51,7 +50,7 @@ def pick_finalists(
         and not any(limit.violation(each.metrics) > 0 for limit in constraints)
     ]
     whole = front_of(allowed, objectives)
-    poorest = 1 - _POOR * (1 - default.metrics.get("val_accuracy", 0.0))
+    poorest = least_of_interest(default.metrics.get("val_accuracy", 0.0))
     good = [each for each in whole if each.metrics.get("val_accuracy", 0.0) >= poorest] or whole
     front = [each for each in good if affordable([each])] or good
     chosen: list[TrialResult] = []

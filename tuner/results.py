@@ -9,6 +9,7 @@ from tuner.pareto import Objective, hypervolume, pareto_front
 from tuner.runtime_map import RuntimeMap
 from tuner.trial import Interval, ParamValue, TrialKind, TrialResult
 
+_POOR = 5.0  # times the default's error
 _COMPOSED_SLACK = 1.1  # a composed time may be so far beyond the verified interval
 _SPLITS_DIFFER = 0.03  # accuracy on the validation split may be so far from that on the test split
 
@@ -278,6 +279,11 @@ class CrossResult:
     def left_out(self) -> list[Outcome]:
         """The frameworks that cannot be compared, each with its reason."""
         return [each for each in self.outcomes if each.reason]
+
+
+def least_of_interest(default_accuracy: float) -> float:
+    """Accuracy below which nobody who knows the default cares: several times its error."""
+    return 1 - _POOR * (1 - default_accuracy)
 
 
 def front_of(trials: Sequence[TrialResult], objectives: Sequence[Objective]) -> list[TrialResult]:

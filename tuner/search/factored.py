@@ -16,6 +16,7 @@ import numpy as np
 import optuna
 
 from tuner.composition import Composition
+from tuner.results import least_of_interest
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.search.curves import BLIND_ERROR, Curve, CurveModel, front_area, front_gain, merit
 from tuner.search.joint import JointSearch
@@ -27,7 +28,6 @@ _CANDIDATES = 192
 _NEARLY = 0.7
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
-_POOR = 5.0  # times the default's error: what errs more is of no interest
 _TRUST = 0.1  # gain for which promises are trusted before any was kept
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
@@ -281,8 +281,8 @@ class FactoredSearch(JointSearch):
     @property
     def _least_accuracy(self) -> float:
         """What is below it is of no interest to those who know the default."""
-        error = _POOR * (1 - self._default_figures.get("val_accuracy", 0.0))
-        return self._limit("val_accuracy", upper=False, default=1 - min(error, BLIND_ERROR))
+        least = least_of_interest(self._default_figures.get("val_accuracy", 0.0))
+        return self._limit("val_accuracy", upper=False, default=max(least, 1 - BLIND_ERROR))
 
     def _limit(self, metric: str, *, upper: bool, default: float) -> float:
         """The closest limit that the constraints set to a figure."""
