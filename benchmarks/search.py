@@ -13,6 +13,9 @@ the truth behind them. The framework's default is known to all at no cost.
     python benchmarks/search.py [framework-dataset ...] [--seeds 20] [--budget 3600] [--json]
     python benchmarks/search.py caffe-mnist --live --budget 600 --strategies factored tpe
 
+With ``--keep FOLDER`` every search is kept there, and none that is there is run again: an
+interrupted benchmark goes on, and one strategy can be run anew (delete its files) or added.
+
 ``speedup_95`` is the machine time of the best other strategy by that of factored, to 95 %.
 ``raytune`` and ``asha`` (Ray Tune's OptunaSearch over both goals, and for accuracy alone under
 ASHA) need the packages of ``requirements-ray.txt``.
@@ -29,7 +32,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
@@ -51,6 +54,7 @@ from tuner.race import Race
 from tuner.registry import load_dataset_config, load_framework, tuner_home
 from tuner.search import FactoredSearch, JointSearch
 from tuner.study import tune
+from tuner.study_folder import write_atomically
 from tuner.trial import Trial, TrialKind, TrialResult
 
 RACE_SHARE = 0.15
@@ -61,6 +65,8 @@ STRATEGIES = ("factored", *SAMPLERS, *RAY)
 
 Anytime = list[tuple[float, float]]
 """Machine time and true hypervolume after each trial."""
+Search = Callable[[str, str, int], Anytime]
+"""One search of a table (framework-dataset) by a strategy under a seed."""
 
 
 def search(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
@@ -93,7 +99,7 @@ def replayed(
     chosen = make(
         recorded.space, GOALS, [], default=recorded.default, seed=seed,
         sampler=SamplerConfig("random" if factored else strategy),
-        storage="sqlite:///:memory:", name="replay",
+        storage=None, name="replay",
     )  # fmt: skip
     race = Race(recorded.space, recorded.default, RACE_SHARE * budget_s, clock=lambda: machine.now)
     number = -1
@@ -184,19 +190,26 @@ def time_to(anytime: Sequence[tuple[float, float]], volume: float) -> float:
     return next((now for now, reached in anytime if reached >= volume), math.inf)
 
 
+def kept(once: Search, keep: Path | None, name: str, strategy: str, seed: int) -> Anytime:
+    """What a search found: as it is kept, or by searching now."""
+    if keep is None:
+        return once(name, strategy, seed)
+    path = keep / f"{name}-{strategy}-{seed}.json"
+    if not path.exists():
+        keep.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(once(name, strategy, seed)))
+    return [(now, volume) for now, volume in json.loads(path.read_text(encoding="utf-8"))]
+
+
 def compare(
-    name: str, strategies: Sequence[str], seeds: int, budget_s: float, pool: Executor | None
+    name: str, strategies: Sequence[str], seeds: int, once: Search, pool: Executor | None
 ) -> dict[str, Any]:
-    """All strategies on one table: replayed by ``pool``, or live without one."""
+    """All strategies on one table, by ``once`` a seed: in a pool, or one after the other."""
     reference = Recorded(name).reference()
     found: dict[str, Any] = {"name": name, "strategies": {}, "anytime": {}}
     for strategy in strategies:
-        if pool is None:
-            once = partial(search_live, name, strategy, budget_s=budget_s)
-            runs = list(map(once, range(1, seeds + 1)))
-        else:
-            once = partial(search, name, strategy, budget_s=budget_s)
-            runs = list(pool.map(once, range(1, seeds + 1)))
+        for_all = pool.map if pool else map
+        runs = list(for_all(partial(once, name, strategy), range(1, seeds + 1)))
         found["anytime"][strategy] = [
             [[round(now, 2), round(volume / reference, 4)] for now, volume in run] for run in runs
         ]
@@ -270,6 +283,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=float, default=3600.0, help="machine time a search, s")
     parser.add_argument("--live", action="store_true", help="train instead of replaying")
+    parser.add_argument("--keep", type=Path, help="folder of searches that are not run again")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, help="file for the anytime curves")
     given = parser.parse_args()
@@ -278,10 +292,15 @@ def main() -> None:
         parser.error(f"{unknown or 'nothing'} is not recorded, but {recorded}; see record.py")
     if given.live and set(given.strategies) & set(RAY):
         parser.error(f"live there are {', '.join(('factored', *SAMPLERS))}")
+    once = partial(search_live if given.live else search, budget_s=given.budget)
     with ProcessPoolExecutor() as pool:
         frameworks = [
             compare(
-                each, given.strategies, given.seeds, given.budget, None if given.live else pool
+                each,
+                given.strategies,
+                given.seeds,
+                partial(kept, once, given.keep),
+                None if given.live else pool,
             )
             for each in given.tables
         ]

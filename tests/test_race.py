@@ -217,3 +217,15 @@ def test_what_is_settled_is_not_raced_for_again(space):
     assert more.known.settled
     assert len(more.known.settings) <= before + 6
     assert machine.now - start < 0.5 * start
+
+
+def test_an_interrupted_race_does_not_measure_the_default_again(space):
+    machine = Machine()
+    started = open_race(space, machine)
+    started.run(machine.session, math.inf)
+    goes_on = open_race(space, machine, known=RuntimeMap.from_json(started.known.to_json()))
+    machine.spent.clear()
+    goes_on.run(machine.session, most_s=0.1)
+    assert len(goes_on.known.settings) == 2
+    # nothing but a worker that keeps the time, and its two probes
+    assert machine.spent["openblas-pthread"] < 2 * START_S + 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -270,7 +271,7 @@ class Constraint:
     upper: bool
     limit: float
 
-    def violation(self, metrics: dict[str, float]) -> float:
+    def violation(self, metrics: Mapping[str, float]) -> float:
         """How far the figure is beyond its limit, in its own unit; at most 0 where it holds.
 
         A figure that was not measured cannot be shown to hold: it violates by infinity.

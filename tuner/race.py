@@ -132,7 +132,7 @@ class Race:
         until_s = self._used_s() + most_s
         self._began_s = self.clock() or _LEAST_S
         try:
-            if not self._costs:
+            if not self.known.probes:
                 start = self.clock()
                 self._scout(self._setting(self.default), open_session)
                 self._costs.append(self.clock() - start)

@@ -10,6 +10,7 @@ import enum
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 ParamValue = str | int | float | bool | None
@@ -195,7 +196,7 @@ class Measurement:
     """Why the timing is not to be trusted; empty when nothing interfered."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrialResult:
     """Everything known about one finished trial.
 
@@ -259,8 +260,8 @@ class TrialResult:
             measurement=dataclasses.replace(self.measurement, train_time_s=train_time_s),
         )
 
-    @property
-    def metrics(self) -> dict[str, float]:
+    @cached_property
+    def metrics(self) -> Mapping[str, float]:
         """Every figure by the name it is logged and constrained under; missing ones are absent."""
         figures: dict[str, Any] = {
             "val_accuracy": self.val_accuracy,

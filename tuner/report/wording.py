@@ -15,6 +15,7 @@ from tuner.trial import Interval, TrialResult, TrialStatus
 NOT_VERIFIED = "Not verified: nothing may be claimed."
 _MIB = 2**20
 _FACTORS_WITHIN = 1.25  # else the time an iteration takes depends on more than batch and runtime
+_LEAST_RUNS = 3  # fewer do not tell that from a machine that was slow meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +280,11 @@ def _composed_notes(result: StudyResult) -> list[str]:
     ratios = result.pace_ratios
     if ratios:
         middle = statistics.median(ratios)
-        kept = (
-            f"Runs took {middle:.2f} times ({ratios[0]:.2f}–{ratios[-1]:.2f}) what probes promised"
-        )
-        doubt = not 1 / _FACTORS_WITHIN <= middle <= _FACTORS_WITHIN
+        extent = f" ({ratios[0]:.2f}–{ratios[-1]:.2f})" if len(ratios) > 1 else ""
+        runs = count(len(ratios), "run")
+        kept = f"{runs} took {middle:.2f} times{extent} what probes promised"
+        outside = not 1 / _FACTORS_WITHIN <= middle <= _FACTORS_WITHIN
+        doubt = outside and len(ratios) >= _LEAST_RUNS
         notes.append(
             f"{kept}: time does not factor here, trust no time that was composed."
             if doubt

@@ -9,13 +9,14 @@ doi:10.48550/arXiv.1206.2944; of a front: doi:10.1109/TEVC.2005.859463).
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
@@ -57,6 +58,7 @@ class CurveModel:
         self._seed = seed
         self._kernel: object | None = None
         self._fitted_with = 0
+        self._libraries: ThreadpoolController | None = None
 
     def fit(self, curves: Sequence[Curve]) -> None:
         """Learn all curves anew."""
@@ -76,8 +78,7 @@ class CurveModel:
             optimizer="fmin_l_bfgs_b" if afresh else None,
             random_state=self._seed,
         )
-        # matrices so small gain nothing from threads, which wait for each other on a busy machine
-        with warnings.catch_warnings(), threadpool_limits(1):
+        with warnings.catch_warnings(), self._one_thread():
             warnings.simplefilter("ignore", ConvergenceWarning)
             self._model.fit(points, targets)
         if afresh:
@@ -106,6 +107,16 @@ class CurveModel:
         data = np.concatenate([data, blind])
         return data[:, :-1], data[:, -1]
 
+    @contextlib.contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        """Matrices so small gain nothing from threads, which wait for each other where others run.
+
+        Which libraries there are is looked up once: that takes longer than a prediction.
+        """
+        self._libraries = self._libraries or ThreadpoolController()
+        with self._libraries.limit(limits=1):
+            yield
+
     def predict(self, places: _Array, iterations: _Array) -> tuple[_Array, _Array]:
         """Curves at new places.
 
@@ -124,7 +135,7 @@ class CurveModel:
             ],
             axis=1,
         )
-        with threadpool_limits(1):
+        with self._one_thread():
             mean, deviation = self._model.predict(points, return_std=True)
         return mean.reshape(count, length), deviation.reshape(count, length)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -268,7 +268,7 @@ class FactoredSearch(JointSearch):
         return seen[:, _EARLY_LOOKS:], costs[:, _EARLY_LOOKS:]
 
     @property
-    def _default_figures(self) -> dict[str, float]:
+    def _default_figures(self) -> Mapping[str, float]:
         """Those of trial 0; empty without."""
         usable = (each for each in self._results if each.trial.number == 0 and each.usable)
         return next((each.metrics for each in usable), {})

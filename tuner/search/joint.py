@@ -35,7 +35,7 @@ class JointSearch:
         objectives: What is told, in this order.
         constraints: Limits whose violation the sampler learns to avoid.
         sampler: Which sampler.
-        storage: SQLAlchemy address of the study's database.
+        storage: SQLAlchemy address of the study's database; without one it is kept in memory.
         name: Name of the study in it; an existing study is gone on with.
         default: Params of trial 0.
         seed: Of the sampler.
@@ -56,7 +56,7 @@ class JointSearch:
         constraints: Sequence[Constraint],
         *,
         sampler: SamplerConfig,
-        storage: str,
+        storage: str | None,
         name: str,
         default: Params,
         seed: int,
