@@ -17,22 +17,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from replay import GOALS, TEST, Recorded, Replay, recorded_names
-from search import empty_home, replayed
-from workbench import workbench
+from search import replayed
+from workbench import fresh_study, workbench
 
-from tuner.config import TuneConfig, VerifyConfig
+from tuner.config import VerifyConfig
 from tuner.plan import Plan, pick_finalists
-from tuner.progress import StudyProgress
-from tuner.registry import load_dataset_config, load_framework
 from tuner.results import Verified
 from tuner.runner import run_trial
-from tuner.study import tune
 from tuner.trial import Trial, TrialKind
 from tuner.verify import summarize
 
@@ -99,26 +94,14 @@ def replay(name: str, seed: int, budget_s: float) -> list[Claim]:
     return claims(verified, truth)
 
 
-class _Silent(StudyProgress):
-    """Shows nothing."""
-
-
 def live(name: str, seed: int, budget_s: float) -> list[Claim]:
     """Run a study, and verify its finalists once more by itself."""
-    framework, _, dataset = name.partition("-")
-    with tempfile.TemporaryDirectory() as folder, empty_home(Path(folder)):
-        config = TuneConfig(
-            framework=load_framework(framework), dataset=load_dataset_config(dataset),
-            model="lenet", tracking_uri=f"sqlite:///{folder}/mlflow.db", output=folder,
-            baseline="projected", seed=seed, resume="never",
-        )  # fmt: skip
-        config.search.name = "factored"
-        config.budget.time_s, config.budget.default_share = budget_s, 0.1
-        result = tune(config, _Silent())
+    result = fresh_study(name, budget_s, seed=seed)
     if not result.verified or result.default is None:
         return []
     points = {each.trial.number: each for each in (*result.trials, *result.derived)}
     finalists = [points[each.trial_number] for each in result.verified[1:]]
+    framework, _, dataset = name.partition("-")
     with workbench(framework, dataset) as bench:
         images = bench.setup.dataset.sizes["test"]
         plan = Plan(

@@ -24,10 +24,8 @@ ASHA) need the packages of ``requirements-ray.txt``.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
-import os
 import statistics
 import sys
 import tempfile
@@ -38,9 +36,9 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from replay import GOALS, Recorded, Replay, recorded_names
+from workbench import empty_home
 
 from tuner.config import (
     BudgetConfig,
@@ -51,7 +49,7 @@ from tuner.config import (
 )
 from tuner.progress import StudyProgress
 from tuner.race import Race
-from tuner.registry import load_dataset_config, load_framework, tuner_home
+from tuner.registry import load_dataset_config, load_framework
 from tuner.search import FactoredSearch, JointSearch
 from tuner.study import tune
 from tuner.study_folder import write_atomically
@@ -173,16 +171,6 @@ def search_live(name: str, strategy: str, seed: int, *, budget_s: float) -> Anyt
             judge,
         )
     return judge.anytime
-
-
-@contextlib.contextmanager
-def empty_home(folder: Path) -> Iterator[None]:
-    """A TUNER_HOME with nothing but what is installed: no study, no map of an earlier race."""
-    installed = tuner_home()
-    for each in ("runtimes", "caches", "datasets"):
-        (folder / each).symlink_to(installed / each)
-    with mock.patch.dict(os.environ, TUNER_HOME=str(folder)):
-        yield
 
 
 def time_to(anytime: Sequence[tuple[float, float]], volume: float) -> float:

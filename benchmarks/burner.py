@@ -1,0 +1,141 @@
+"""Whether a busy neighbour misleads a study: the same study quietly, and beside a CPU burner.
+
+The burner takes one core from the first trial after the default until verification begins, so
+that race and search are disturbed throughout. Afterwards nothing runs but the two settings that
+the two races crowned, in turns at the default's batch size: beside each other they tell how much
+slower the burner's winner really is.
+
+    python benchmarks/burner.py caffe-mnist [--budget 300] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from workbench import Workbench, fresh_study, workbench
+
+from tuner.progress import StudyProgress
+from tuner.results import StudyResult
+from tuner.runner import WorkerSession
+from tuner.trial import Params, ParamValue, Trial, TrialKind, TrialResult
+
+ROUNDS = 9
+PROBE_S = 0.5
+KILL_S = 120.0
+
+
+class Burner(StudyProgress):
+    """Burns one core while a study races and searches."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:  # noqa: ARG002
+        """The default was measured: now."""
+        if result.trial.kind is TrialKind.DEFAULT:
+            core = max(os.sched_getaffinity(0))
+            burn = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
+            self._process = subprocess.Popen([sys.executable, "-S", "-c", burn])
+
+    def phase(self, name: str, detail: str = "") -> None:  # noqa: ARG002
+        """Verification begins: enough."""
+        if name in {"verify", "report"}:
+            self.stop()
+
+    def stop(self) -> None:
+        """End the burner, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def winner(found: StudyResult, default: Params) -> dict[str, ParamValue]:
+    """The setting that a study's race crowned at the default's batch size."""
+    assert found.runtimes is not None
+    return found.runtimes.fastest(int(default["batch_size"] or 1))
+
+
+def slower(bench: Workbench, quiet: Params, burnt: Params) -> float:
+    """How many times as long an iteration takes with ``burnt``: median of turns side by side."""
+    ratios = []
+    with contextlib.ExitStack() as stack:
+        workers = [
+            (params, stack.enter_context(WorkerSession(bench.setup, params)))
+            for params in ({**bench.default, **quiet}, {**bench.default, **burnt})
+        ]
+        for turn in range(ROUNDS):
+            paces = [
+                _pace(worker, {**params, "iterations": 10**6}, 2 * turn + place + 1)
+                for place, (params, worker) in enumerate(workers)
+            ]
+            if turn:  # the first warms them up
+                ratios.append(paces[1] / paces[0])
+    return statistics.median(ratios)
+
+
+def _pace(worker: WorkerSession, params: Params, number: int) -> float:
+    trial = Trial(number, params, TrialKind.PROBE, train_time_limit_s=PROBE_S, time_limit_s=KILL_S)
+    result = worker.run(trial)
+    assert result.measurement is not None
+    return result.measurement.train_time_s / result.iterations
+
+
+def _figures(found: StudyResult, default: Params) -> dict[str, Any]:
+    assert found.runtimes is not None
+    return {
+        "winner": " ".join(map(str, winner(found, default).values())),
+        "settings": len(found.runtimes.settings),
+        "disturbed_probes": found.runtimes.disturbed,
+        "discarded_measurements": found.discarded,
+        "trials": len(found.trials),
+        "elapsed_s": round(found.elapsed_s),
+        "verified": [
+            f"{each.verdict}: {each.against_default.speedup.value:.1f} times as fast, "
+            f"{100 * each.against_default.accuracy_gain.value:+.2f} points"
+            for each in found.verified
+            if each.against_default
+        ],
+    }
+
+
+def main() -> None:
+    """Compare; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", metavar="framework-dataset")
+    parser.add_argument("--budget", type=float, default=300.0, help="of each study, s")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    burner = Burner()
+    try:
+        quiet = fresh_study(given.name, given.budget)
+        burnt = fresh_study(given.name, given.budget, progress=burner)
+    finally:
+        burner.stop()
+    framework, _, dataset = given.name.partition("-")
+    with workbench(framework, dataset) as bench:
+        default = bench.default
+        settings = [winner(each, default) for each in (quiet, burnt)]
+        factor = 1.0 if settings[0] == settings[1] else slower(bench, *settings)
+    figures = {
+        "quiet": _figures(quiet, default),
+        "burnt": _figures(burnt, default),
+        "winner_slower_by": round(factor, 3),
+    }
+    if given.json:
+        print(json.dumps(figures))
+        return
+    for name, each in figures.items():
+        print(f"{name}: {each}")
+
+
+if __name__ == "__main__":
+    main()
