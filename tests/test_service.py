@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,32 +14,14 @@ import requests
 from playwright.sync_api import sync_playwright
 
 from tests.report_samples import make_study
+from tests.served import Service, keep
 from tuner.errors import ConfigError
-from tuner.report import front_json
 from tuner.service.records import Records
 from tuner.service.server import TOKEN, serve
-from tuner.tracking import Tracker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 CHROMIUM = shutil.which("chromium")
 SECRET = "not-to-be-guessed-0123456789"
-
-
-def keep(folder: Path, **changes) -> None:
-    """A study in the MLflow of a folder, as a run would have left it."""
-    study = make_study(**changes)
-    tracker = Tracker(
-        f"sqlite:///{folder}/mlflow.db",
-        folder,
-        experiment=f"{study.framework}-{study.dataset}",
-        study_id=study.study_id,
-        name=study.study_id,
-        tags={"fingerprint": "x"},
-        params={},
-    )
-    front = folder / "front.json"
-    front.write_text(json.dumps(front_json(study)))
-    tracker.finish([front], {})
 
 
 @pytest.fixture(scope="module")
@@ -61,31 +39,6 @@ def store(tmp_path_factory) -> Path:
     ]
     keep(folder, framework="theano", study_id="77aa00bb", verified=tuple(slower))
     return folder
-
-
-class Service:
-    """A running server."""
-
-    def __init__(self, folder: Path, *words: str, **variables: str) -> None:
-        environment = {name: text for name, text in os.environ.items() if name != TOKEN}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tuner", "serve", "port=0", f"output={folder}", *words],
-            cwd=folder,
-            env={**environment, "TUNER_HOME": str(folder / "home"), **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.address = self.process.stdout.readline().strip()
-        assert self.address.startswith("http://"), self.process.communicate()[1]
-
-    def get(self, path: str, headers=None, **asked) -> requests.Response:
-        return requests.get(f"{self.address}{path}", params=asked, headers=headers, timeout=10)
-
-    def stop(self) -> tuple[int, str]:
-        self.process.terminate()
-        _, said = self.process.communicate(timeout=20)
-        return self.process.returncode, said
 
 
 @pytest.fixture(scope="module")

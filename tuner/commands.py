@@ -235,16 +235,19 @@ def serve_command(words: Sequence[str]) -> int:
 
     python -m tuner serve [host=127.0.0.1] [port=8765] [output=folder] [tracking_uri=]
 
-    The page is at /, the API's description at /openapi.json. On any host= but this machine's own
-    loopback clients must send the token that TUNER_SERVICE_TOKEN holds.
+    The page is at /, the API's description at /openapi.json. Studies asked for are run one
+    after the other; one that it is stopped in goes on when it is started again. framework_path= is
+    a folder with frameworks of your own. On any host= but this machine's own loopback clients must
+    send the token that TUNER_SERVICE_TOKEN holds.
     """
     from tuner.service import serve
     from tuner.tracking import default_tracking_uri
 
-    known = {"host": str, "port": int, "output": str, "tracking_uri": str}
-    values = _read(words, known)
-    uri = values.get("tracking_uri") or default_tracking_uri(Path(values.get("output", ".")))
-    serve(uri, values.get("host", "127.0.0.1"), values.get("port", 8765))
+    known = dict.fromkeys(("host", "output", "tracking_uri", "framework_path"), str)
+    values = _read(words, {**known, "port": int})
+    output = Path(values.pop("output", ".")).absolute()
+    uri = values.pop("tracking_uri", "") or default_tracking_uri(output)
+    serve(uri, output=str(output), **values)
     return 0
 
 

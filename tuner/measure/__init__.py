@@ -20,6 +20,7 @@ from tuner.measure.processes import (
     mapped_files,
     marked_processes,
     process_tree,
+    started_at,
     strangers,
 )
 
@@ -31,6 +32,7 @@ __all__ = [
     "fingerprint",
     "MARKER",
     "process_tree",
+    "started_at",
     "strangers",
     "mapped_files",
     "marked_processes",

@@ -55,6 +55,14 @@ def read_process(pid: int) -> Process | None:
     )
 
 
+def started_at(pid: int) -> float:
+    """When a process was started, seconds since the epoch; 0 if there is none (any more)."""
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
 def process_tree(root: int) -> list[int]:
     """``root`` and all its living descendants."""
     tree, rest = [], [root]

@@ -5,33 +5,39 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import Body, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from tuner import __version__
 from tuner.api import answer, configuration
-from tuner.errors import NothingRecommended, TunerError
+from tuner.errors import CompositionError, ConfigError, NothingRecommended, TunerError
 from tuner.pareto import OBJECTIVES, pareto_front
 from tuner.recommendation import Evidence, Limits, recommend
 from tuner.registry import list_frameworks, load_framework
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
+from tuner.service.jobs import COMPLETE, Jobs, QueueFull
+from tuner.service.jobs import Job as StudyJob
 from tuner.service.meters import Meters
 from tuner.service.models import (
     Answer,
     Framework,
     FrontPoint,
     Health,
+    Job,
+    Order,
     ParetoQuestion,
     Problem,
     Question,
     StudiesQuestion,
     Study,
+    StudyRequest,
 )
+from tuner.service.orders import own_words, words_of_recheck, words_of_study
 from tuner.service.page import render_page
 from tuner.service.records import Records, Snapshot
 from tuner.tracking import StudyRecord
@@ -43,24 +49,37 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "no token, or a wrong one"},
     404: {"model": Problem, "description": "nothing on record answers the question"},
     409: {"model": Problem, "description": "what is on record cannot be used any more"},
+    429: {"model": Problem, "description": "too many jobs wait"},
 }
 
 
-def make_app(uri: str, *, token: str = "", local: bool = True, refresh_s: float = 5.0) -> FastAPI:
+def make_app(
+    uri: str,
+    jobs: Jobs,
+    *,
+    output: str = ".",
+    framework_path: str | None = None,
+    token: str = "",
+    local: bool = True,
+    refresh_s: float = 5.0,
+) -> FastAPI:
     """The service as an ASGI application.
 
     Args:
         uri: MLflow's tracking address.
+        jobs: The studies that were asked for.
+        output: Folder that studies leave their report in.
+        framework_path: Folder with frameworks of the user's own.
         token: What clients must send as ``Authorization: Bearer``; empty where none is needed.
         local: Whether it is meant for this machine alone: then other names for it are refused, so
             that no web page can make a browser ask it (DNS rebinding).
         refresh_s: Seconds between two looks at the store.
     """
-    records, meters = Records(uri, refresh_s), Meters()
+    records, meters = Records(uri, refresh_s, framework_path), Meters()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        with records:
+        with records, jobs:
             yield
 
     app = FastAPI(
@@ -90,12 +109,22 @@ def make_app(uri: str, *, token: str = "", local: bool = True, refresh_s: float 
         problem = {"detail": str(why), "binding": list(why.binding), "nearest": why.nearest}
         return JSONResponse(problem, status_code=404)
 
+    @app.exception_handler(ConfigError)
+    @app.exception_handler(CompositionError)
+    def unfit(_request: Request, why: TunerError) -> JSONResponse:
+        return JSONResponse({"detail": str(why)}, status_code=422)
+
+    @app.exception_handler(QueueFull)
+    def full(_request: Request, why: QueueFull) -> JSONResponse:
+        return JSONResponse({"detail": str(why)}, status_code=429, headers={"Retry-After": "60"})
+
     @app.exception_handler(TunerError)
     def unusable(_request: Request, why: TunerError) -> JSONResponse:
         return JSONResponse({"detail": str(why)}, status_code=409)
 
-    _add_answers(app, records)
-    _add_lists(app, records)
+    _add_answers(app, records, framework_path)
+    _add_lists(app, records, jobs, framework_path)
+    _add_orders(app, records, jobs, own_words(uri, output, framework_path))
 
     @app.get("/v1/healthz", tags=["service"])
     def healthz() -> Health:
@@ -113,12 +142,12 @@ def make_app(uri: str, *, token: str = "", local: bool = True, refresh_s: float 
     @app.get("/v1/metrics", tags=["service"], response_class=PlainTextResponse)
     def metrics() -> Response:
         """Figures of the service itself, for Prometheus."""
-        text, kind = meters.exposition(records.current)
+        text, kind = meters.exposition(records.current, jobs.all())
         return Response(text, media_type=kind)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:
-        return render_page(records.current)
+        return render_page(records.current, jobs.all())
 
     return app
 
@@ -130,11 +159,11 @@ _HEADERS = {
 }
 
 
-def _add_answers(app: FastAPI, records: Records) -> None:
+def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> None:
     @functools.lru_cache(_REMEMBERED)
     def configured(framework: str, dataset: str, model: str, params: str) -> dict[str, Any]:
         choice = Evidence(json.loads(params), {}, (), "", framework=framework, model=model)
-        return configuration(choice, dataset)
+        return configuration(choice, dataset, framework_path)
 
     @app.get("/v1/recommendations", tags=["answers"], responses=_PROBLEMS)
     def recommendations(asked: Annotated[Question, Query()]) -> Answer:
@@ -173,30 +202,37 @@ def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint
     return sorted(points, key=lambda each: each.train_time_s)
 
 
-def _add_lists(app: FastAPI, records: Records) -> None:
+def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str | None) -> None:
     @app.get("/v1/studies", tags=["record"])
     def studies(asked: Annotated[StudiesQuestion, Query()]) -> list[Study]:
-        """Studies on record, newest first."""
+        """Studies on record, newest first; before them those that were asked for and are not."""
+        asked_for = [study_of_job(each) for each in jobs.all() if each.state != COMPLETE]
+        recorded = [study_of(each) for each in records.current.studies]
         chosen = [
             each
-            for each in records.current.studies
-            if asked.framework in (None, each.front["framework"])
-            and asked.dataset in (None, each.front["dataset"])
+            for each in (*asked_for, *recorded)
+            if asked.framework in (None, each.framework) and asked.dataset in (None, each.dataset)
         ]
-        return [study_of(each) for each in chosen[: asked.limit]]
+        return chosen[: asked.limit]
 
     @app.get("/v1/studies/{study_id}", tags=["record"], responses=_PROBLEMS)
     def study(study_id: str) -> dict[str, Any]:
-        """One study whole, the newest of this id: its ``front.json``, and the runs behind it."""
+        """One study whole: a job with its progress, or the newest study of this id on record.
+
+        That is its ``front.json``, and the runs behind it.
+        """
+        job = jobs.get(study_id)
+        if job is not None:
+            return shown_job(job, jobs).model_dump()
         for each in records.current.studies:
             if study_id in (each.front["study_id"], each.run_id):
                 return {**each.front, "run_id": each.run_id, "run_ids": dict(each.run_ids)}
-        raise HTTPException(404, "no study of this id is on record; /v1/studies lists them")
+        raise HTTPException(404, "no study of this id is known; /v1/studies lists them")
 
     @app.get("/v1/frameworks", tags=["record"])
     def frameworks() -> list[Framework]:
         """What can be tuned, and whether its runtime is installed here."""
-        known = [load_framework(name) for name in list_frameworks()]
+        known = [load_framework(name, framework_path) for name in list_frameworks(framework_path)]
         return [
             Framework(
                 name=each.name,
@@ -208,18 +244,66 @@ def _add_lists(app: FastAPI, records: Records) -> None:
         ]
 
 
+def _add_orders(app: FastAPI, records: Records, jobs: Jobs, kept: Sequence[str]) -> None:
+    @app.post("/v1/studies", tags=["jobs"], status_code=202, responses=_PROBLEMS)
+    def submit(order: Annotated[Order, Body()]) -> Job:
+        """Ask for a study, or for a study's finalists to be measured again; see ``GET`` for both.
+
+        It is queued, and run when those before it have ended.
+        """
+        if isinstance(order, StudyRequest):
+            words = words_of_study(order, kept)
+        else:
+            words = words_of_recheck(order, _verified_by(order.study_id, records.current), kept)
+        asked = order.model_dump(exclude_none=True)
+        return shown_job(jobs.submit(order.kind, words, asked), jobs)
+
+    @app.delete("/v1/studies/{job_id}", tags=["jobs"], responses=_PROBLEMS)
+    def stop(job_id: str) -> Job:
+        """End a study that was asked for; what it measured is kept."""
+        job = jobs.get(job_id)
+        if job is None:
+            raise HTTPException(404, "no job of this id is known; /v1/studies lists them")
+        return shown_job(jobs.stop(job), jobs)
+
+
+def _verified_by(study_id: str, now: Snapshot) -> list[Evidence]:
+    """What the newest study of this id verified."""
+    runs = [each.run_id for each in now.studies if each.front["study_id"] == study_id]
+    if not runs:
+        raise HTTPException(404, "no study of this id is on record; /v1/studies lists them")
+    return [each for each in now.evidence if each.study == runs[0]]
+
+
+def shown_job(job: StudyJob, jobs: Jobs) -> Job:
+    """A job as clients see it."""
+    facts = {name: getattr(job, name) for name in Job.model_fields if name != "progress"}
+    return Job(**facts, progress=jobs.progress(job))
+
+
+def study_of_job(job: StudyJob) -> Study:
+    """A study that was asked for, in short."""
+    return Study(
+        id=job.id,
+        state=job.state,
+        framework=job.setting("framework"),
+        dataset=job.setting("dataset"),
+        model=job.setting("model"),
+        ended=job.ended,
+    )
+
+
 def study_of(record: StudyRecord) -> Study:
     """A study in short."""
     front = record.front
     return Study(
         id=front["study_id"],
         run_id=record.run_id,
+        state="complete" if front["complete"] else "cut short",
         ended=record.ended,
         verified=len(front["verified"]),
         **{
             name: front[name]
-            for name in (
-                *("framework", "dataset", "model", "complete", "trials", "elapsed_s", "warnings"),
-            )
+            for name in (*("framework", "dataset", "model", "trials", "elapsed_s", "warnings"),)
         },
     )

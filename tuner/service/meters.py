@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter as Counted
+from collections.abc import Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as expose
 
+from tuner.service.jobs import STATES, Job
 from tuner.service.records import Snapshot
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -26,6 +29,7 @@ class Meters:
         self._studies = self._gauge("tuner_studies", "Studies on record")
         self._points = self._gauge("tuner_verified_configurations", "Verified configurations")
         self._stale = self._gauge("tuner_stale_studies", "Studies of another machine or libraries")
+        self._jobs = Gauge("tuner_jobs", "Studies asked for", ["state"], registry=self._registry)
         self._age = self._gauge("tuner_records_age_seconds", "Since the store was last read")
 
     def _gauge(self, name: str, words: str) -> Gauge:
@@ -36,8 +40,11 @@ class Meters:
         self._requests.labels(route, str(status)).inc()
         self._seconds.observe(seconds)
 
-    def exposition(self, now: Snapshot) -> tuple[bytes, str]:
+    def exposition(self, now: Snapshot, jobs: Sequence[Job]) -> tuple[bytes, str]:
         """Text and content type."""
+        states = Counted(each.state for each in jobs)
+        for state in STATES:
+            self._jobs.labels(state).set(states[state])
         self._studies.set(len(now.studies))
         self._points.set(len(now.evidence))
         self._stale.set(len(now.stale))

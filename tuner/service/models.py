@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 """Of a framework or data set: no path, nothing for a shell."""
+Limit = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(<=|>=)[0-9.]{1,20}$")]
+"""A constraint such as peak_memory_mb<=2048."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_MOST_STUDY_S = 7 * 86400.0
 Param = int | float | str | None
 
 
@@ -45,6 +48,59 @@ class StudiesQuestion(_Strict):
     framework: Name | None = None
     dataset: Name | None = None
     limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
+class StudyRequest(_Strict):
+    """A study to be run; what is not given is as on the command line."""
+
+    kind: Literal["study"] = "study"
+    framework: Name
+    dataset: Name = "mnist"
+    model: Literal["default", "lenet"] | None = None
+    search: Literal["factored", "joint"] | None = None
+    budget: Literal["quick", "default", "thorough"] | None = None
+    time_s: Annotated[float, Field(ge=10, le=_MOST_STUDY_S)] | None = Field(
+        None, description="of the whole study, s; else that of the budget"
+    )
+    baseline: Literal["auto", "full", "projected"] | None = None
+    objectives: Annotated[list[Name], Field(min_length=1, max_length=8)] | None = None
+    constraints: Annotated[list[Limit], Field(max_length=8)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+
+
+class RecheckRequest(_Strict):
+    """The finalists of a study to be measured again beside the default, on this machine."""
+
+    kind: Literal["recheck"]
+    study_id: Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
+
+
+def _kind(value: Any) -> str:
+    kind = value.get("kind", "study") if isinstance(value, dict) else getattr(value, "kind", "")
+    return kind if isinstance(kind, str) else ""
+
+
+Order = Annotated[
+    Annotated[StudyRequest, Tag("study")] | Annotated[RecheckRequest, Tag("recheck")],
+    Discriminator(_kind),
+]
+
+
+class Job(BaseModel):
+    """A study that was asked for, and how far it is."""
+
+    id: str
+    kind: Literal["study", "recheck"]
+    state: Literal["queued", "running", "stopping", "complete", "failed", "stopped"]
+    request: dict[str, Any]
+    submitted: float = Field(description="seconds since the epoch, as the two below; 0 before")
+    started: float
+    ended: float
+    reason: str = Field(description="why it failed")
+    study_id: str = Field(description="the study on record that came of it")
+    progress: dict[str, Any] = Field(
+        description="phase, detail, elapsed_s of budget_s, trials, and the front so far"
+    )
 
 
 class Figure(BaseModel):
@@ -118,17 +174,17 @@ class FrontPoint(Point):
 class Study(BaseModel):
     """A study in short."""
 
-    id: str
-    run_id: str
+    id: str = Field(description="of the study, or of the job as long as it is none")
+    run_id: str = ""
+    state: Literal["queued", "running", "stopping", "stopped", "failed", "complete", "cut short"]
     framework: str
     dataset: str
     model: str
-    complete: bool
-    verified: int
-    trials: dict[str, int]
-    elapsed_s: float
-    ended: float = Field(description="seconds since the epoch")
-    warnings: list[str]
+    verified: int = 0
+    trials: dict[str, int] = {}
+    elapsed_s: float = 0.0
+    ended: float = Field(description="seconds since the epoch; 0 before")
+    warnings: list[str] = []
 
 
 class Framework(BaseModel):

@@ -11,6 +11,7 @@ import jinja2
 
 from tuner import __version__
 from tuner.recommendation import Evidence
+from tuner.service.jobs import COMPLETE, OPEN, Job
 from tuner.service.records import Snapshot
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 720, 380, 64, 44, 16
@@ -48,7 +49,7 @@ class Plot:
     up: Sequence[tuple[float, str]]
 
 
-def render_page(now: Snapshot) -> str:
+def render_page(now: Snapshot, jobs: Sequence[Job]) -> str:
     """The page as HTML; whatever a study says in it is escaped."""
     datasets = list(dict.fromkeys(each.dataset for each in now.evidence))
     return _ENVIRONMENT.get_template("page.html.j2").render(
@@ -56,6 +57,8 @@ def render_page(now: Snapshot) -> str:
         now=now,
         plots=[_plot(each, now.evidence_for("", each)) for each in datasets],
         studies=now.studies[:_MOST_STUDIES],
+        jobs=[each for each in jobs if each.state != COMPLETE][:_MOST_STUDIES],
+        open_states=OPEN,
         datasets=datasets,
         frameworks=sorted({each.framework for each in now.evidence}),
         size=(_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE),

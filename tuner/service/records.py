@@ -51,10 +51,12 @@ class Records:
     Args:
         uri: MLflow's tracking address.
         refresh_s: Seconds between two looks; what has not changed is not read again.
+        framework_path: Folder with frameworks of the user's own.
     """
 
     uri: str
     refresh_s: float = 5.0
+    framework_path: str | None = None
     current: Snapshot = field(default_factory=Snapshot)
 
     def __post_init__(self) -> None:
@@ -89,12 +91,12 @@ class Records:
         self.current = Snapshot(
             studies=tuple(studies),
             evidence=tuple(point for each in studies for point in evidence_of(each)),
-            stale=frozenset(_stale(studies)),
+            stale=frozenset(_stale(studies, self.framework_path)),
             read_at=time.time(),
         )
 
 
-def _stale(studies: Sequence[StudyRecord]) -> Iterator[str]:
+def _stale(studies: Sequence[StudyRecord], framework_path: str | None) -> Iterator[str]:
     """Runs of the studies that were measured on another machine or with other libraries."""
     machine = machine_facts(parse_cores(""))
     packages: dict[str, dict[str, str]] = {}
@@ -102,8 +104,8 @@ def _stale(studies: Sequence[StudyRecord]) -> Iterator[str]:
         name, then = str(study.front["framework"]), study.front["machine"]
         if name not in packages:
             packages[name] = {}
-            with suppress(TunerError):  # a framework of somebody else's own
-                packages[name] = find_runtime(load_framework(name)).packages()
+            with suppress(TunerError):  # a framework that is none of ours
+                packages[name] = find_runtime(load_framework(name, framework_path)).packages()
         # a study on some of this machine's cores is none of another machine
         here = fingerprint({**machine, "cores": then.get("cores", "")}, packages[name])
         if here != fingerprint(then, study.front["runtime"]):

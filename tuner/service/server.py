@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import ipaddress
 import os
 import socket
@@ -10,21 +11,32 @@ import socket
 import uvicorn
 
 from tuner.errors import ConfigError
+from tuner.registry import tuner_home
 from tuner.service.app import make_app
+from tuner.service.jobs import Jobs
 
 TOKEN = "TUNER_SERVICE_TOKEN"  # noqa: S105 - the name of a variable
 _LEAST_TOKEN = 16
 _MOST_PORT = 65535
 
 
-def serve(uri: str, host: str = "127.0.0.1", port: int = 8765) -> None:
-    """Serve what is on record at ``uri`` until Ctrl-C.
+def serve(
+    uri: str,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    *,
+    output: str = ".",
+    framework_path: str | None = None,
+) -> None:
+    """Serve what is on record at ``uri``, and run the studies that are asked for, until Ctrl-C.
 
     Args:
         uri: MLflow's tracking address.
         host: Address to listen on. Any but this machine's own loopback needs a token in the
             environment, ``TUNER_SERVICE_TOKEN``.
         port: TCP port; 0 for any that is free, which is printed.
+        output: Folder that studies leave their report in.
+        framework_path: Folder with frameworks of the user's own.
 
     Raises:
         ConfigError: If the address cannot be listened on, or needs a token.
@@ -42,7 +54,12 @@ def serve(uri: str, host: str = "127.0.0.1", port: int = 8765) -> None:
     listener = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     print(f"http://{shown}:{listener.getsockname()[1]}", flush=True)
-    app = make_app(uri, token=token, local=local and not token)
+    store = hashlib.sha256(uri.encode()).hexdigest()[:12]
+    jobs = Jobs(tuner_home() / "jobs" / store)
+    app = make_app(
+        uri, jobs, output=output, framework_path=framework_path,
+        token=token, local=local and not token,
+    )  # fmt: skip
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     with contextlib.suppress(KeyboardInterrupt):  # it has shut down in good order by then
         uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,87 @@
+"""The process of one job: runs its study, and leaves in its folder how far it is.
+
+    python -m tuner.service.job FOLDER
+
+reads ``job.json`` and writes ``progress.json`` while it runs and ``outcome.json`` at the end. It
+ends like the command line does: stopped by SIGINT or SIGTERM it keeps what was measured, and the
+next process of the same job goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.composing import compose
+from tuner.errors import TunerError
+from tuner.progress import StudyProgress
+from tuner.study import tune
+from tuner.study_folder import write_atomically
+from tuner.trial import TrialKind, TrialResult
+
+JOB, PROGRESS, OUTCOME = "job.json", "progress.json", "outcome.json"
+_EVERY_S = 1.0
+_INTERRUPTED = 130
+
+
+class _Told(StudyProgress):
+    """Leaves the study's progress in a file, once a second at most."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._told_s = 0.0
+        self._facts: dict[str, Any] = {"phase": "preparation", "trials": 0, "front": []}
+
+    def _tell(self, *, now: bool = False, **facts: Any) -> None:
+        self._facts |= facts
+        if now or time.monotonic() - self._told_s > _EVERY_S:
+            self._told_s = time.monotonic()
+            write_atomically(self._path, json.dumps(self._facts))
+
+    def task(self, task: str, fraction: float | None) -> None:
+        self._tell(detail=task if fraction is None else f"{task} {fraction:.0%}")
+
+    def phase(self, name: str, detail: str = "") -> None:
+        self._tell(now=True, phase=name, detail=detail)
+
+    def budget(self, elapsed_s: float, total_s: float, trials: int, max_trials: int) -> None:  # noqa: ARG002
+        self._tell(elapsed_s=elapsed_s, budget_s=total_s, trials=trials)
+
+    def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
+        points = [
+            {
+                "params": dict(each.params),
+                "val_accuracy": each.val_accuracy,
+                "train_time_s": each.metrics["train_time_s"],
+            }
+            for each in front
+        ]
+        searched = self._facts["trials"] + (result.trial.kind is not TrialKind.VERIFY)
+        self._tell(now=True, detail=result.trial.title, trials=searched, front=points)
+
+
+def main(folder: Path) -> int:
+    """Run the job of a folder. Returns the exit code of the command line."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    words = json.loads((folder / JOB).read_text(encoding="utf-8"))["words"]
+    command = " ".join(["python -m tuner", *words])
+    try:
+        result = tune(compose(words), _Told(folder / PROGRESS), command=command)
+        outcome = {"study_id": result.study_id, "reason": ""}
+        code = 0
+    except TunerError as error:
+        outcome = {"study_id": "", "reason": " ".join(str(error).split())}
+        code = error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    write_atomically(folder / OUTCOME, json.dumps(outcome))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

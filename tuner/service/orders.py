@@ -1,0 +1,93 @@
+"""What a job that was asked for runs: requests become overrides of ``python -m tuner``."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tuner.composing import compose
+from tuner.config import validate
+from tuner.errors import NothingRecommended
+from tuner.recommendation import Evidence
+from tuner.service.models import RecheckRequest, StudyRequest
+
+_RECHECK_SHARE = 0.05  # of the default's iterations, from which its time is projected
+_composing = threading.Lock()  # Hydra keeps its state in globals
+
+
+def words_of_study(request: StudyRequest, kept: Sequence[str]) -> list[str]:
+    """The overrides of a study.
+
+    Args:
+        request: What is asked for.
+        kept: The overrides that are the service's own.
+
+    Raises:
+        TunerError: If they are none that could be run.
+    """
+    given = request.model_dump(exclude={"kind", "time_s"}, exclude_none=True)
+    words = [
+        f"{name}={value if isinstance(value, str) else _quoted(value)}"
+        for name, value in given.items()
+    ]
+    if request.time_s is not None:
+        words.append(f"budget.time_s={request.time_s}")
+    return _checked([*words, *kept])
+
+
+def words_of_recheck(
+    request: RecheckRequest, evidence: Sequence[Evidence], kept: Sequence[str]
+) -> list[str]:
+    """The overrides that measure a study's finalists again, beside the default and in turns.
+
+    Each is trained once and then verified like any study's; nothing is searched for.
+
+    Args:
+        request: Which study.
+        evidence: Its verified points.
+        kept: The overrides that are the service's own.
+
+    Raises:
+        NothingRecommended: If it verified nothing but the default.
+    """
+    finalists = [each for each in evidence if each.figures["name"] != "default"]
+    if not finalists:
+        raise NothingRecommended(
+            f"study {request.study_id} verified nothing that could be checked"
+        )
+    first = finalists[0]
+    prior = ",".join(_quoted(dict(each.params)) for each in finalists)
+    return _checked(
+        [
+            f"framework={first.framework}", f"dataset={first.dataset}", f"model={first.model}",
+            "search=joint", "search.warm_start=false", f"prior=[{prior}]",
+            f"budget.trials={len(finalists) + 1}", f"verify.finalists={len(finalists)}",
+            "baseline=projected", f"budget.default_share={_RECHECK_SHARE}",
+            f"seed={secrets.randbelow(2**31)}",  # a study of its own, not the one before
+            *kept,
+        ]
+    )  # fmt: skip
+
+
+def _checked(words: list[str]) -> list[str]:
+    with _composing:
+        validate(compose(words))
+    return words
+
+
+def _quoted(value: Any) -> str:
+    """A value as an override has it, texts in quotes whatever is in them."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_quoted(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_quoted, value)) + "]"
+    return json.dumps(value)
+
+
+def own_words(uri: str, output: str, framework_path: str | None) -> list[str]:
+    """The overrides of all studies: what they find goes where the service looks."""
+    words = [f"tracking_uri={_quoted(uri)}", f"output={_quoted(output)}", "progress=none"]
+    return [*words, f"framework_path={framework_path}"] if framework_path else words
