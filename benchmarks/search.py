@@ -36,8 +36,10 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from replay import GOALS, Recorded, Replay, recorded_names
+from scipy.special import log_ndtr
 from workbench import empty_home
 
 from tuner.config import (
@@ -67,6 +69,8 @@ Search = Callable[[str, str, int], Anytime]
 """One search of a table (framework-dataset) by a strategy under a seed."""
 
 
+# Optuna's TPE spends most of a replay in a loop over this function, which SciPy has for arrays
+@mock.patch("optuna.samplers._tpe._truncnorm._log_ndtr", log_ndtr)
 def search(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
     """Run one strategy in replay, until it has found all but a hundredth."""
     recorded = Recorded(name)

@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from tuner import __version__
 from tuner.api import answer, configuration
-from tuner.errors import CompositionError, ConfigError, NothingRecommended, TunerError
+from tuner.errors import NothingRecommended, TunerError
 from tuner.pareto import OBJECTIVES, pareto_front
 from tuner.recommendation import Evidence, Limits, recommend
 from tuner.registry import list_frameworks, load_framework
@@ -48,7 +48,10 @@ _GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "no token, or a wrong one"},
     404: {"model": Problem, "description": "nothing on record answers the question"},
-    409: {"model": Problem, "description": "what is on record cannot be used any more"},
+    409: {
+        "model": Problem,
+        "description": "what is on record cannot be used any more, or what is asked for run",
+    },
     429: {"model": Problem, "description": "too many jobs wait"},
 }
 
@@ -108,11 +111,6 @@ def make_app(
     def nothing(_request: Request, why: NothingRecommended) -> JSONResponse:
         problem = {"detail": str(why), "binding": list(why.binding), "nearest": why.nearest}
         return JSONResponse(problem, status_code=404)
-
-    @app.exception_handler(ConfigError)
-    @app.exception_handler(CompositionError)
-    def unfit(_request: Request, why: TunerError) -> JSONResponse:
-        return JSONResponse({"detail": str(why)}, status_code=422)
 
     @app.exception_handler(QueueFull)
     def full(_request: Request, why: QueueFull) -> JSONResponse:
