@@ -8,6 +8,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class Limits:
     cores: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
     """One verified configuration, as read back from MLflow.
 
@@ -58,17 +59,17 @@ class Evidence:
     dataset: str = ""
     cores: int = 0
 
-    @property
+    @cached_property
     def train_time_s(self) -> float:
         """Seconds of training."""
         return float(self.figures["train_time_s"]["value"])
 
-    @property
+    @cached_property
     def memory_mb(self) -> float:
         """Peak memory, MiB."""
         return float(self.figures["peak_memory_bytes"]) / 2**20
 
-    @property
+    @cached_property
     def accuracy(self) -> float:
         """Test accuracy, fraction 0–1."""
         return float(self.figures["test_accuracy"]["value"])

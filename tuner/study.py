@@ -316,13 +316,15 @@ class _Study:
         self.interrupts.check()
         self.progress.trial_started(trial)
         future = self.executor.submit(trial)
-        budget = self.config.budget
         while not _is_done(future):
             self.interrupts.check()
-            self.progress.budget(
-                self.folder.elapsed_s, budget.time_s, len(self.trials), budget.trials
-            )
+            self._tell_budget()
+        self._tell_budget()
         return future.result()
+
+    def _tell_budget(self) -> None:
+        budget = self.config.budget
+        self.progress.budget(self.folder.elapsed_s, budget.time_s, len(self.trials), budget.trials)
 
     def _verify(self, trial: Trial) -> None:
         result = self._measure(trial)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -23,6 +23,7 @@ from tuner.service.access import Access
 from tuner.service.jobs import COMPLETE, Jobs, QueueFull
 from tuner.service.jobs import Job as StudyJob
 from tuner.service.meters import Meters
+from tuner.service.middleware import Watch
 from tuner.service.models import (
     Answer,
     Framework,
@@ -93,22 +94,10 @@ def make_app(
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
     )
-    access = Access(token=token, local=local)
-
-    @app.middleware("http")
-    async def watched(
-        request: Request, call_next: Callable[[Request], Awaitable[Response]]
-    ) -> Response:
-        began = time.perf_counter()
-        refusal = access.refusal(request)
-        response = refusal if refusal is not None else await call_next(request)
-        route = getattr(request.scope.get("route"), "path", "other")
-        meters.count(route, response.status_code, time.perf_counter() - began)
-        response.headers.update(_HEADERS)
-        return response
+    app.add_middleware(Watch, access=Access(token=token, local=local), meters=meters)
 
     @app.exception_handler(NothingRecommended)
-    def nothing(_request: Request, why: NothingRecommended) -> JSONResponse:
+    async def nothing(_request: Request, why: NothingRecommended) -> JSONResponse:
         problem = {"detail": str(why), "binding": list(why.binding), "nearest": why.nearest}
         return JSONResponse(problem, status_code=404)
 
@@ -150,13 +139,6 @@ def make_app(
     return app
 
 
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
-
-
 def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> None:
     @functools.lru_cache(_REMEMBERED)
     def configured(framework: str, dataset: str, model: str, params: str) -> dict[str, Any]:
@@ -164,7 +146,7 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
         return configuration(choice, dataset, framework_path)
 
     @app.get("/v1/recommendations", tags=["answers"], responses=_PROBLEMS)
-    def recommendations(asked: Annotated[Question, Query()]) -> Answer:
+    async def recommendations(asked: Annotated[Question, Query()]) -> Answer:
         """Which verified configuration a job should run with, under its limits."""
         now = records.current
         limits = Limits(**asked.model_dump(exclude={"framework", "dataset", "objective"}))
