@@ -19,7 +19,7 @@ from tuner.service.jobs import COMPLETE, FAILED, QUEUED, RUNNING, STOPPED, Job, 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SYNTHETIC = Path(__file__).parent / "synthetic"
-ORDER = {"framework": "synthetic", "dataset": "digits", "time_s": 10, "search": "joint"}
+ORDER = {"framework": "synthetic", "dataset": "digits", "time_s": 5, "search": "joint"}
 
 
 def start(folder: Path) -> Service:
@@ -72,7 +72,7 @@ def test_a_study_asked_for_is_run_recorded_and_recommended_then_rechecked(servic
     job_id = reply.json()["id"]
     seen = wait_for(service, job_id, searching)
     assert seen["state"] == RUNNING
-    assert 0 < seen["progress"]["elapsed_s"] <= seen["progress"]["budget_s"] == 10
+    assert 0 < seen["progress"]["elapsed_s"] <= seen["progress"]["budget_s"] == 5
     assert seen["progress"]["front"][0]["params"]["batch_size"]
     assert service.get("/v1/studies").json()[0]["state"] == RUNNING
     done = wait_for(service, job_id, ended)

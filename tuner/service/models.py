@@ -59,7 +59,7 @@ class StudyRequest(_Strict):
     model: Literal["default", "lenet"] | None = None
     search: Literal["factored", "joint"] | None = None
     budget: Literal["quick", "default", "thorough"] | None = None
-    time_s: Annotated[float, Field(ge=10, le=_MOST_STUDY_S)] | None = Field(
+    time_s: Annotated[float, Field(ge=1, le=_MOST_STUDY_S)] | None = Field(
         None, description="of the whole study, s; else that of the budget"
     )
     baseline: Literal["auto", "full", "projected"] | None = None

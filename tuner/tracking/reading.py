@@ -1,0 +1,151 @@
+"""Reads studies back: what the service answers from, and later studies begin with."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import StorageError
+from tuner.tracking.store import (
+    STUDY_TAG,
+    TRIAL_TAG,
+    children_of,
+    connect,
+    experiment_name,
+    local_database,
+    search_runs,
+)
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+_STUDIES = f"tags.`{STUDY_TAG}` != ''"
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study as it stands in MLflow.
+
+    Attributes:
+        uri: Where it was read.
+        run_id: Of the parent run.
+        front: Content of its ``front.json``.
+        run_ids: Run of each trial by its name, such as ``verify-0003``.
+        ended: Seconds since the epoch at which the study was last written.
+    """
+
+    uri: str
+    run_id: str
+    front: Mapping[str, Any]
+    run_ids: Mapping[str, str]
+    ended: float
+
+
+def _reader(uri: str) -> MlflowClient | None:
+    """A client; ``None`` where there is nothing yet, for a question makes no files."""
+    database = local_database(uri)
+    return None if database and not database.exists() else connect(uri)
+
+
+def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
+    """All studies of a framework on a data set that have a front, newest first.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+    client = _reader(uri)
+    name = experiment_name(framework, dataset)
+    experiment = client.get_experiment_by_name(name) if client else None
+    if client is None or experiment is None:
+        return []
+    parents = search_runs(client, experiment.experiment_id, _STUDIES)
+    records = (_record(client, uri, parent) for parent in parents)
+    return [each for each in records if each is not None]
+
+
+def load_everything(
+    uri: str, known: Mapping[str, StudyRecord] | None = None
+) -> dict[str, StudyRecord]:
+    """All studies with a front, of whatever framework and data set, by the id of their run.
+
+    Args:
+        uri: MLflow's tracking address.
+        known: What an earlier call returned; what has not been written since is not read again.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+    client = _reader(uri)
+    if client is None:
+        return {}
+    found: dict[str, StudyRecord] = {}
+    for experiment in client.search_experiments():
+        parents = search_runs(client, experiment.experiment_id, _STUDIES)
+        for parent in parents:
+            before = (known or {}).get(parent.info.run_id)
+            if before is not None and before.ended == _ended(parent):
+                record: StudyRecord | None = before
+            else:
+                record = _record(client, uri, parent)
+            if record is not None:
+                found[record.run_id] = record
+    return found
+
+
+def _ended(parent: Run) -> float:
+    return (parent.info.end_time or parent.info.start_time or 0) / 1000
+
+
+def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
+    """The study of a parent run; ``None`` without a front."""
+    front = _read_front(client, parent)
+    if front is None:
+        return None
+    children = children_of(client, parent.info.experiment_id, parent.info.run_id)
+    runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
+    return StudyRecord(uri, parent.info.run_id, front, runs, _ended(parent))
+
+
+def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any]]:
+    """``front.json`` of the latest studies of a framework on whatever data set, newest first.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+    client = _reader(uri)
+    if client is None:
+        return []
+    prefix = experiment_name(framework, "")
+    experiments = [
+        each.experiment_id
+        for each in client.search_experiments(filter_string=f"name LIKE '{prefix}%'")
+    ]
+    if not experiments:
+        return []
+    parents = client.search_runs(
+        experiments,
+        _STUDIES,
+        max_results=newest,
+        order_by=["attributes.start_time DESC"],
+    )
+    fronts = [_read_front(client, each) for each in parents]
+    return [each for each in fronts if each is not None]
+
+
+def _read_front(client: MlflowClient, parent: Run) -> dict[str, Any] | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = client.download_artifacts(parent.info.run_id, "front.json", scratch)
+            front: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            return front
+    except PermissionError as error:
+        raise StorageError(f"{error.filename} cannot be read: {error.strerror}") from error
+    except (MlflowException, OSError, ValueError):
+        return None  # a study that was cut short has none

@@ -1,0 +1,183 @@
+"""Writes a study: a parent run, and its trials as nested runs, each once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.tracking.store import (
+    PARENT_TAG,
+    STUDY_TAG,
+    TRIAL_TAG,
+    check_writable,
+    children_of,
+    connect,
+    local_database,
+    search_runs,
+)
+from tuner.trial import TrialResult
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_KEPT_FILES = ("trial.json", "events.jsonl", "log.txt")
+
+
+class Tracker:
+    """Writes one study.
+
+    Args:
+        uri: MLflow's tracking address.
+        folder: Where ``mlruns/`` lies for a local database.
+        experiment: Name of the experiment, made if missing.
+        study_id: Tag that finds the study's parent run again.
+        name: Name of the parent run.
+        tags: Further tags of the parent run; its trials share the ``fingerprint``.
+        params: Configuration of the study, a tree, shown as params of the parent run.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        folder: Path,
+        *,
+        experiment: str,
+        study_id: str,
+        name: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+    ) -> None:
+        check_writable(uri, folder)
+        self._fingerprint = tags["fingerprint"]
+        self._client = connect(uri)
+        self._experiment = _experiment_id(self._client, experiment, uri, folder)
+        parents = search_runs(
+            self._client, self._experiment, f"tags.`{STUDY_TAG}` = '{study_id}'", newest=1
+        )
+        if parents:
+            self.run_id = parents[0].info.run_id
+        else:
+            self.run_id = self._create(name, {**tags, STUDY_TAG: study_id})
+            self._log(self.run_id, params=_flatten(params))
+        self._logged = self._reconcile()
+
+    def begin(self) -> None:
+        """The study goes on: show it as running."""
+        self._client.update_run(self.run_id, status="RUNNING")
+
+    def _reconcile(self) -> set[str]:
+        """Names of the trials already written; half-written ones are deleted."""
+        whole: set[str] = set()
+        for run in children_of(self._client, self._experiment, self.run_id):
+            name = run.data.tags.get(TRIAL_TAG, "")
+            if run.info.status == "RUNNING" or name in whole:
+                self._client.delete_run(run.info.run_id)
+            else:
+                whole.add(name)
+        return whole
+
+    def _create(self, name: str, tags: Mapping[str, str], start: float | None = None) -> str:
+        milliseconds = int(1000 * (start or time.time()))
+        run = self._client.create_run(
+            self._experiment, start_time=milliseconds, tags=dict(tags), run_name=name
+        )
+        return str(run.info.run_id)
+
+    def _log(
+        self,
+        run_id: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        metrics: Sequence[tuple[str, float, int]] = (),
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
+        now = int(1000 * time.time())
+        self._client.log_batch(
+            run_id,
+            metrics=[Metric(name, value, now, step) for name, value, step in metrics],
+            params=[Param(name, str(value)[:6000]) for name, value in (params or {}).items()],
+            tags=[RunTag(name, str(value)[:5000]) for name, value in (tags or {}).items()],
+        )
+
+    def log_trial(self, result: TrialResult, folder: Path) -> None:
+        """Write a finished trial as a nested run, once, with the files of its ``folder``."""
+        trial = result.trial
+        if trial.name in self._logged:
+            return
+        wall = result.measurement.wall_time_s if result.measurement else 0.0
+        tags = {
+            TRIAL_TAG: trial.name,
+            PARENT_TAG: self.run_id,
+            "fingerprint": self._fingerprint,
+            **_tags(result),
+        }
+        run_id = self._create(trial.name, tags, start=time.time() - wall)
+        metrics = [(name, value, result.iterations) for name, value in result.metrics.items()]
+        for point in result.checkpoints:
+            # the last one is the result itself, logged above at the same step
+            if point.iteration < result.iterations:
+                metrics.append(("val_accuracy", point.val_accuracy, point.iteration))
+            if point.loss is not None:
+                metrics.append(("loss", point.loss, point.iteration))
+        self._log(run_id, params=result.params, metrics=sorted(metrics, key=lambda each: each[2]))
+        for name in _KEPT_FILES:
+            if (folder / name).is_file():
+                self._client.log_artifact(run_id, str(folder / name))
+        status = "FINISHED" if result.usable else "FAILED"
+        self._client.set_terminated(run_id, status=status)
+        self._logged.add(trial.name)
+
+    def finish(
+        self, files: Sequence[Path], tags: Mapping[str, str], *, complete: bool = True
+    ) -> None:
+        """Attach the report's files and end the parent run."""
+        self._log(self.run_id, tags=tags)
+        for path in files:
+            self._client.log_artifact(self.run_id, str(path))
+        self._client.set_terminated(self.run_id, status="FINISHED" if complete else "KILLED")
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = str(value)
+    return flat
+
+
+def _tags(result: TrialResult) -> dict[str, str]:
+    tags = {
+        "kind": result.trial.kind.value,
+        "status": result.status.value,
+        "reason": result.reason,
+        "seed": str(result.trial.seed),
+        "share": f"{result.trial.share:g}",
+        "log_tail": result.log_tail,
+    }
+    if result.measurement:
+        tags |= {
+            "blas_loaded": result.measurement.blas_loaded,
+            "threads_seen": str(result.measurement.threads_seen),
+            "disturbed": result.measurement.disturbed,
+        }
+    tags |= {f"version.{name}": value for name, value in result.versions.items()}
+    return {name: value for name, value in tags.items() if value}
+
+
+def _experiment_id(client: MlflowClient, name: str, uri: str, folder: Path) -> str:
+    found = client.get_experiment_by_name(name)
+    if found:
+        return str(found.experiment_id)
+    location = (folder / "mlruns").absolute().as_uri() if local_database(uri) else None
+    # opens the UI at training runs instead of language models
+    kind = {"mlflow.experimentKind": "custom_model_development"}
+    return str(client.create_experiment(name, artifact_location=location, tags=kind))
