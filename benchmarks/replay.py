@@ -160,14 +160,21 @@ class Recorded:
             return math.exp(math.log(0.9) * (1 - part) + math.log(errors[0]) * part)
         return float(np.exp(np.interp(at, logs, np.log(errors))))
 
-    def volume(self, points: Sequence[Params]) -> float:
-        """True hypervolume of some params; those outside the search space count for nothing."""
+    def volume(self, points: Sequence[Params], alike: float = 1.0) -> float:
+        """True hypervolume of some params; those outside the search space count for nothing.
+
+        Args:
+            points: Params with their runtime settings.
+            alike: Settings that take at most so many times as long as the fastest count as it.
+        """
         rows = []
         for params in points:
             if self.space.contains(params):
                 continue
-            iterations = int(params["iterations"] or 1)
-            time_s = iterations * self.pace(params)
+            iterations, batch = int(params["iterations"] or 1), int(params["batch_size"] or 1)
+            pace, fastest = self.pace(params), self.paces.fastest(batch)
+            best = self.paces.pace_s(fastest, batch)
+            time_s = iterations * (best if pace <= alike * best else pace)
             rows.append((-math.log(1 - self.accuracy(params, iterations)), math.log(time_s)))
         return hypervolume(rows, (-math.log(1 - FLOOR), math.log(self.longest_s)), GOALS)
 

@@ -79,12 +79,12 @@ def space():
 
 
 def race(space, machine, budget_s=300.0, **changes):
-    return open_race(space, machine, budget_s, **changes).run(machine.session)
+    return open_race(space, machine, budget_s, **changes).run()
 
 
 def open_race(space, machine, budget_s=300.0, **changes):
     default = space.default("mnist", "default").params
-    return Race(space, default, budget_s, clock=lambda: machine.now, **changes)
+    return Race(space, default, machine.session, budget_s, clock=lambda: machine.now, **changes)
 
 
 def truly_fastest(space, batch):
@@ -186,7 +186,7 @@ def test_it_goes_on_only_while_there_is_more_hope_than_elsewhere(space):
     running = open_race(space, machine)
     hopes = []
     for least in (0.06, 0.02, 0.0):
-        running.run(machine.session, least)
+        running.run(least)
         assert running.over or running.hope <= least
         hopes.append(len(running.known.settings))
     assert 1 <= hopes[0] < hopes[1] < hopes[2]
@@ -199,7 +199,7 @@ def test_in_pieces_it_finds_the_same_as_at_once(space):
     pieces = open_race(space, machine)
     for least in (0.05, 0.03, 0.01, 0.0):
         machine.now += 100.0  # others' time is not its own
-        pieces.run(machine.session, least)
+        pieces.run(least)
     assert pieces.known.settings == whole.settings
     assert pieces.known.fastest(64) == whole.fastest(64)
 
@@ -213,7 +213,7 @@ def test_what_is_settled_is_not_raced_for_again(space):
     more = open_race(space, machine, known=unsettled)
     assert not more.over
     start, before = machine.now, len(unsettled.settings)
-    more.run(machine.session)
+    more.run()
     assert more.known.settled
     assert len(more.known.settings) <= before + 6
     assert machine.now - start < 0.5 * start
@@ -222,10 +222,10 @@ def test_what_is_settled_is_not_raced_for_again(space):
 def test_an_interrupted_race_does_not_measure_the_default_again(space):
     machine = Machine()
     started = open_race(space, machine)
-    started.run(machine.session, math.inf)
+    started.run(math.inf)
     goes_on = open_race(space, machine, known=RuntimeMap.from_json(started.known.to_json()))
     machine.spent.clear()
-    goes_on.run(machine.session, most_s=0.1)
+    goes_on.run(most_s=0.1)
     assert len(goes_on.known.settings) == 2
     # nothing but a worker that keeps the time, and its two probes
     assert machine.spent["openblas-pthread"] < 2 * START_S + 1.0

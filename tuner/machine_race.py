@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.config import SearchConfig
@@ -65,6 +65,7 @@ class MachineRace:
         self._race = Race(
             space=space,
             default=default,
+            open_session=self._open,
             budget_s=config.race_share * budget_s,
             check=check,
             tell=tell,
@@ -91,17 +92,23 @@ class MachineRace:
         Raises:
             NoTrialSucceeded: If no setting could be measured.
         """
-        parent = self._setup.folder.parent
-        with tempfile.TemporaryDirectory(dir=parent, prefix="race-") as scratch:
-            place = dataclasses.replace(self._setup, folder=Path(scratch))
-            try:
-                self._race.run(lambda params: WorkerSession(place, params), least_hope, most_s)
-            finally:
-                if self.known.probes:
-                    self._write()
+        try:
+            self._race.run(least_hope, most_s)
+        finally:
+            if self.known.probes:
+                self._write()
         if not self.known.probes:
             setting, reason = self.known.faults[0]
             raise NoTrialSucceeded(f"no runtime setting could be raced; {setting}: {reason}")
+
+    @contextlib.contextmanager
+    def _open(self, params: Params) -> Iterator[WorkerSession]:
+        """A worker with a folder of its own, which goes with it."""
+        parent = self._setup.folder.parent
+        with tempfile.TemporaryDirectory(dir=parent, prefix="race-") as scratch:
+            setup = dataclasses.replace(self._setup, folder=Path(scratch))
+            with WorkerSession(setup, params) as session:
+                yield session
 
     def _write(self) -> None:
         for path in self._places:

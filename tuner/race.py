@@ -58,6 +58,7 @@ class Race:
     Args:
         space: Whose runtime params are raced. Its start points' settings are tried first.
         default: The framework's own default: its setting is measured first, and like the others.
+        open_session: Starts a warm worker for the runtime setting of some params.
         budget_s: Seconds of racing after which nothing new is begun.
         clock: Seconds; what passes between two steps does not count.
         check: Called between probes; may raise to end the race.
@@ -71,6 +72,7 @@ class Race:
 
     space: SearchSpace
     default: Params
+    open_session: OpenSession
     budget_s: float
     clock: Callable[[], float] = time.monotonic
     check: Callable[[], None] = lambda: None
@@ -119,13 +121,10 @@ class Race:
         gains = self._gains.get(self._stage, [])
         return (sum(gains) + self.first_hope * _HOPE_TRIED) / (len(gains) + _HOPE_TRIED) / step_s
 
-    def run(
-        self, open_session: OpenSession, least_hope: float = 0.0, most_s: float = math.inf
-    ) -> RuntimeMap:
+    def run(self, least_hope: float = 0.0, most_s: float = math.inf) -> RuntimeMap:
         """Race while there is more hope than this, and return what is known then.
 
         Args:
-            open_session: Starts a warm worker for the runtime setting of some params.
             least_hope: See ``hope``.
             most_s: Seconds after which nothing new is begun this time.
         """
@@ -134,7 +133,7 @@ class Race:
         try:
             if not self.known.probes:
                 start = self.clock()
-                self._scout(self._setting(self.default), open_session)
+                self._scout(self._setting(self.default))
                 self._costs.append(self.clock() - start)
                 self._advance()
             while (
@@ -143,7 +142,7 @@ class Race:
                 and self.hope > least_hope
                 and self._used_s() < until_s
             ):
-                self._step(open_session)
+                self._step()
         finally:
             self._release()
             self._spent_s, self._began_s = self._used_s(), 0.0
@@ -154,13 +153,13 @@ class Race:
             self._pacemaker.worker.close()
             self._pacemaker = None
 
-    def _step(self, open_session: OpenSession) -> None:
+    def _step(self) -> None:
         if self._next is None:
-            self._finish(open_session)
+            self._finish()
             self.known.settled = True
             return
         before, start = self._level(), self.clock()
-        self._scout(self._next, open_session)
+        self._scout(self._next)
         self._gains.setdefault(self._stage, []).append(before - self._level())
         self._costs.append(self.clock() - start)
         self._advance()
@@ -209,7 +208,7 @@ class Race:
     def _with(self, base: Params, name: str, value: ParamValue) -> dict[str, ParamValue]:
         return self._setting(self.space.completed({**self.default, **base, name: value}))
 
-    def _scout(self, setting: dict[str, ParamValue], open_session: OpenSession) -> None:
+    def _scout(self, setting: dict[str, ParamValue]) -> None:
         """Probe a setting at one batch size, and at the others unless it is plainly slow.
 
         The fastest so far is probed beside it: where the machine has become slower since, so that
@@ -217,14 +216,14 @@ class Race:
         """
         self.tell(" ".join(map(str, setting.values())), min(1.0, self._used_s() / self.budget_s))
         with contextlib.ExitStack() as worker:
-            session = worker.enter_context(open_session({**self.default, **setting}))
-            self._note_drift(open_session)
-            self._probe_all(setting, session, open_session)
+            session = worker.enter_context(self._open(setting))
+            self._note_drift()
+            self._probe_all(setting, session)
             if self.known.probes and self.known.fastest(self.batch_sizes[0]) == setting:
                 self._release()
                 self._pacemaker = _Pacemaker(setting, session, worker.pop_all())
 
-    def _note_drift(self, open_session: OpenSession) -> None:
+    def _note_drift(self) -> None:
         """How much slower the fastest setting is than before, where that is more than noise.
 
         A setting of more threads than the others would not do: neighbours of this machine that
@@ -237,7 +236,7 @@ class Race:
         if self._pacemaker is None:
             setting = self.known.fastest(batch)
             worker = contextlib.ExitStack()
-            session = worker.enter_context(open_session({**self.default, **setting}))
+            session = worker.enter_context(self._open(setting))
             self._pacemaker = _Pacemaker(setting, session, worker)
             self._measure(session, setting, batch, _WARM_UP)
         pacemaker = self._pacemaker
@@ -246,22 +245,23 @@ class Race:
         if abs(math.log(drift)) > _DRIFT:
             self._drift = drift
 
-    def _probe_all(
-        self, setting: dict[str, ParamValue], session: Session, open_session: OpenSession
-    ) -> None:
+    def _probe_all(self, setting: dict[str, ParamValue], session: Session) -> None:
         for place, batch in enumerate(self.batch_sizes):
             if not self._probe(session, setting, batch, first=not place):
                 return
             for _ in range(0 if place else _PROBES - 1):
                 if not self.known.undecided(setting, batch):
                     break
-                self._note_drift(open_session)
+                self._note_drift()
                 if not self._probe(session, setting, batch, first=False):
                     return
             if not place and not self._near(setting, batch, _PLAINLY):
                 return
             if self._used_s() > self.budget_s:
                 return
+
+    def _open(self, setting: Params) -> contextlib.AbstractContextManager[Session]:
+        return self.open_session({**self.default, **setting})
 
     def _near(self, setting: Params, batch: int, slack: float) -> bool:
         best = self.known.pace_s(self.known.fastest(batch), batch)
@@ -279,18 +279,15 @@ class Race:
             rest.add(between)
         return [own, *sorted(rest)]
 
-    def _finish(self, open_session: OpenSession) -> None:
+    def _finish(self) -> None:
         """Run those in turns that one probe each does not tell apart."""
         finalists = self.known.contenders(_ALIKE)[:_FINALISTS]
         if len(finalists) < 2:
             return
         with contextlib.ExitStack() as stack:
-            sessions = [
-                stack.enter_context(open_session({**self.default, **setting}))
-                for setting in finalists
-            ]
+            sessions = [stack.enter_context(self._open(setting)) for setting in finalists]
             for turn in range(_ROUNDS):
-                self._note_drift(open_session)
+                self._note_drift()
                 for place in range(len(finalists)):
                     index = (place + turn) % len(finalists)
                     for batch in self.batch_sizes:
