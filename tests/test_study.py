@@ -23,6 +23,7 @@ from tuner.config import BlasConfig, BudgetConfig, SamplerConfig, SearchConfig, 
 from tuner.errors import ConfigError, NoTrialSucceeded, StorageError
 from tuner.measure import marked_processes
 from tuner.pareto import OBJECTIVES, hypervolume
+from tuner.preparation import results_place
 from tuner.progress import StudyProgress
 from tuner.registry import load_framework
 from tuner.report.wording import footnotes
@@ -127,7 +128,7 @@ def test_a_complete_study_is_shown_again_and_a_larger_budget_goes_on(config):
     assert time.monotonic() - start < 5
     assert again.trials == first.trials
     assert again.verified == first.verified
-    uri = f"sqlite:///{config.output}/mlflow.db"
+    uri, _ = results_place(config)
     (record,) = load_results(uri, "synthetic", "digits")
     assert connect(uri).get_run(record.run_id).info.status == "FINISHED"
     more = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=15)))
@@ -163,7 +164,7 @@ def test_resume_never_starts_anew(config):
 @pytest.mark.slow
 def test_mlflow_has_every_run_once_with_its_files(config, tmp_path):
     result = tune(config)
-    (record,) = load_results(f"sqlite:///{tmp_path}/mlflow.db", "synthetic", "digits")
+    (record,) = load_results(results_place(config)[0], "synthetic", "digits")
     names = [each.trial.name for each in (*result.trials, *result.verifications)]
     assert sorted(record.run_ids) == sorted(names)
     client = connect(record.uri)
@@ -345,7 +346,7 @@ def test_factored_search_composes_a_front_near_the_truth(factored, home):
     )
     assert found >= 0.9 * truth
     assert len(list((home / "runtime-maps").glob("*.json"))) == 1
-    (record,) = load_results(f"sqlite:///{factored.output}/mlflow.db", "synthetic", "digits")
+    (record,) = load_results(results_place(factored)[0], "synthetic", "digits")
     assert record.front["runtimes"][0]["setting"] == result.runtimes.fastest(64)
     assert record.front["runtimes"][0]["iteration_s"]["64"]["value"] > 0
 

@@ -319,3 +319,18 @@ def hypervolume_over_time(
 
 def _measured(trial: TrialResult, objectives: Sequence[Objective]) -> bool:
     return trial.usable and {each.metric for each in objectives} <= trial.metrics.keys()
+
+
+def default_warnings(trials: Sequence[TrialResult]) -> list[str]:
+    """What a reader must know of the default, which all is compared with."""
+    default = next((each for each in trials if each.trial.number == 0), None)
+    if default is None:
+        return []
+    if not default.usable:
+        return [f"the default itself failed: {default.status.value}, {default.reason}"]
+    if not default.trial.projected:
+        return []
+    return [
+        f"the default's time is projected from {default.trial.share:.0%} of its iterations, and "
+        f"its accuracy is the one reached after these {default.iterations:,} iterations"
+    ]

@@ -25,7 +25,7 @@ from tuner.preparation import Preparation, prepare, results_place
 from tuner.progress import StudyProgress, make_progress
 from tuner.registry import tuner_home
 from tuner.report import write_report
-from tuner.results import StudyResult, Verified
+from tuner.results import StudyResult, Verified, default_warnings
 from tuner.schedule import Schedule
 from tuner.search import FactoredSearch, JointSearch
 from tuner.study_folder import write_atomically
@@ -105,8 +105,7 @@ class _Study:
             default=self.default.params,
             seed=config.seed,
         )
-        if isinstance(self.search, FactoredSearch) and self.race and self.race.known.probes:
-            self.search.learn_runtimes(self.race.known)
+        self._compose_anew()
         self.tracker = Tracker(
             uri,
             output,
@@ -204,6 +203,7 @@ class _Study:
         for leftover in self.folder.path.glob("race-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         self.search.recall(self.trials)
+        self._compose_anew()
         verified = self.folder.results(TrialKind.VERIFY)
         for result in (*self.trials, *verified):
             self.tracker.log_trial(result, self.folder.trials / result.trial.name)
@@ -229,6 +229,12 @@ class _Study:
             self.search.tell(result)
             self._log(result)
             self._note_default()
+        self._compose_anew()
+
+    def _compose_anew(self) -> None:
+        """What was composed early, by all that is known of the paces now."""
+        if isinstance(self.search, FactoredSearch) and self.race and self.race.known.probes:
+            self.search.learn_runtimes(self.race.known)
 
     def _note_default(self) -> None:
         """What trial 0 takes of the budget; a full run that is paid once a machine takes none."""
@@ -259,13 +265,13 @@ class _Study:
         self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
 
     def _new_trial(self, number: int, params: Mapping[str, Any], limit_s: float) -> Trial:
+        curve = self.search.shortest if isinstance(self.search, FactoredSearch) else 0
         if number == 0:
-            return self.schedule.default_trial(params)
+            return dataclasses.replace(self.schedule.default_trial(params), curve=curve)
         trial = self.schedule.search_trial(number, params, limit_s, self._rivals())
         counted = {each.metric for each in self.objectives}
         counted |= {each.objective.metric for each in self.constraints}
         warm = self.race is not None and not counted & {"avg_memory_bytes", "peak_memory_bytes"}
-        curve = self.search.shortest if isinstance(self.search, FactoredSearch) else 0
         return dataclasses.replace(trial, curve=curve, warm=warm)
 
     def _rivals(self) -> tuple[tuple[float, float], ...]:
@@ -353,7 +359,7 @@ class _Study:
             verified=verified,
             machine=self.machine,
             runtime=self.packages,
-            warnings=self._warnings(),
+            warnings=(*filter(None, [dataset.warning]), *default_warnings(self.trials)),
             started=str(self.folder.facts.get("started", "")),
             elapsed_s=self.folder.elapsed_s,
             budget={
@@ -364,19 +370,6 @@ class _Study:
             complete=complete,
             command=self.command,
         )
-
-    def _warnings(self) -> tuple[str, ...]:
-        default = next((each for each in self.trials if each.trial.number == 0), None)
-        found = [self.setup.dataset.warning] if self.setup.dataset.warning else []
-        if default and default.usable and default.trial.projected:
-            found.append(
-                f"the default's time is projected from {default.trial.share:.0%} of its "
-                f"iterations, and its accuracy is the one reached after these "
-                f"{default.iterations:,} iterations"
-            )
-        if default and not default.usable:
-            found.append(f"the default itself failed: {default.status.value}, {default.reason}")
-        return tuple(found)
 
     def _finish(self, result: StudyResult) -> None:
         if result.complete and not any(each.usable for each in result.trials):
