@@ -10,20 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from tuner.config import MeasureConfig, TuneConfig
-from tuner.datasets import load_dataset
-from tuner.measure import cpu_flags, parse_cores, total_memory_bytes
+from tuner.config import TuneConfig
+from tuner.preparation import single
 from tuner.progress import StudyProgress
-from tuner.registry import (
-    find_setting_file,
-    load_dataset_config,
-    load_framework,
-    tuner_home,
-    worker_script,
-)
+from tuner.registry import load_dataset_config, load_framework, tuner_home
 from tuner.results import StudyResult
 from tuner.runner import TrialSetup
-from tuner.runtimes import ensure_installed, find_runtime
 from tuner.space import SearchSpace
 from tuner.study import tune
 from tuner.trial import Params
@@ -47,32 +39,10 @@ def workbench(framework: str, dataset: str) -> Iterator[Workbench]:
     Raises:
         TunerError: If framework or data set cannot be had.
     """
-    config = load_framework(framework)
-    runtime = find_runtime(config)
-    ensure_installed(runtime)
-    cores = parse_cores("")
-    space = SearchSpace.load(
-        find_setting_file("search_spaces", framework),
-        cores=len(cores),
-        cpu_flags=cpu_flags(),
-        dataset=dataset,
-        model=MODEL,
+    config = TuneConfig(
+        framework=load_framework(framework), dataset=load_dataset_config(dataset), model=MODEL
     )
-    home = tuner_home()
-    home.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home, prefix="benchmark-") as folder:
-        setup = TrialSetup(
-            framework=config,
-            runtime=runtime,
-            dataset=load_dataset(load_dataset_config(dataset)),
-            model=MODEL,
-            worker=worker_script(config, None),
-            folder=Path(folder),
-            marker=f"benchmark-{framework}",
-            cores=cores,
-            memory_limit_bytes=int(0.8 * total_memory_bytes()),
-            measure=MeasureConfig(),
-        )
+    with single(config, StudyProgress()) as (space, setup):
         yield Workbench(space, space.default(dataset, MODEL).params, setup)
 
 

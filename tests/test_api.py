@@ -90,3 +90,16 @@ def test_the_first_steps_run(home, tmp_path):
     assert "default: " in done.stdout
     assert "verified" in done.stdout
     assert "environment:" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_configuration_is_trained_once_and_measured(home):
+    params = {"batch_size": 32, "iterations": 200, "blas": "fast"}
+    result = tuner.train(**TREE, params=params)
+    assert result.params["batch_size"] == 32
+    assert result.params["learning_rate"] == 0.01, "the default's"
+    assert result.iterations == 200
+    assert result.metrics["test_accuracy"] > 0.5
+    for wrong in ({"blas": "none"}, {"momentum": 0.9}):
+        with pytest.raises(ConfigError, match="synthetic cannot be trained with"):
+            tuner.train(**TREE, params=wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,11 +14,13 @@ from typing import Any
 import psutil
 import pytest
 import requests
+from playwright.sync_api import expect, sync_playwright
 
 from tests.served import Service
 from tuner.service.jobs import COMPLETE, FAILED, QUEUED, RUNNING, STOPPED, Job, Jobs, QueueFull
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+CHROMIUM = shutil.which("chromium")
 SYNTHETIC = Path(__file__).parent / "synthetic"
 ORDER = {"framework": "synthetic", "dataset": "digits", "time_s": 5, "search": "joint"}
 
@@ -91,6 +94,25 @@ def test_a_study_asked_for_is_run_recorded_and_recommended_then_rechecked(servic
     old = service.get(f"/v1/studies/{done['study_id']}").json()
     finalists = [each["params"] for each in old["verified"][1:]]
     assert [each["params"] for each in new["verified"][1:]] == finalists
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"
+)
+def test_the_page_follows_a_study_that_was_asked_for(service):
+    first, second = (submit(service, **ORDER, seed=seed).json()["id"] for seed in (1, 2))
+    with sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(service.address)
+        row, waiting = (page.locator(f"[data-job={each}]") for each in (first, second))
+        expect(waiting.locator(".state")).to_have_text(QUEUED)
+        expect(row.locator(".state")).to_contain_text("running: search", timeout=20_000)
+        expect(row.locator("progress")).to_be_visible()
+        assert delete(service, second).status_code == 200
+        expect(waiting.locator(".state")).to_have_text(STOPPED, timeout=10_000)
+        assert delete(service, first).status_code == 200
+        expect(row.locator(".state")).to_contain_text(STOPPED, timeout=30_000)
 
 
 def test_a_killed_service_goes_on_with_what_was_measured(tmp_path):

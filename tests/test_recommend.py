@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from tests.conftest import SYNTHETIC
 from tests.report_samples import DEFAULT_PARAMS, MIB, make_study
@@ -183,3 +186,22 @@ def test_what_a_template_does_not_know_stays_as_it_is(tmp_path):
     template.write_text("rate $learning_rate cost $$5 other $unknown $unknown_80pct $_5 $5pct\n")
     text = fill_settings(template, {"learning_rate": 1})
     assert text == "rate 1 cost $5 other $unknown $unknown_80pct $_5 $5pct\n"
+
+
+def test_what_one_job_takes_is_less_certain_than_the_mean_of_several():
+    times = [10.0, 11.0, 12.5, 9.5]
+    logs = np.log(times)
+    quantile = stats.t.ppf(0.975, len(logs) - 1)
+    half = quantile * logs.std(ddof=1) / math.sqrt(len(logs))
+    mean = logs.mean()
+    figures = {
+        "train_time_s": {
+            "value": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half)
+        },
+        "runs": ["verify-0001", "verify-0003", "verify-0005", "verify-0007"],
+    }  # fmt: skip
+    promised = Evidence({}, figures, (), "study").job_time_s
+    # the interval of a prediction, as textbooks have it
+    spread = quantile * logs.std(ddof=1) * math.sqrt(1 + 1 / len(logs))
+    assert promised.low == pytest.approx(math.exp(mean - spread))
+    assert promised.high == pytest.approx(math.exp(mean + spread))

@@ -16,6 +16,10 @@ from playwright.sync_api import sync_playwright
 from tests.report_samples import make_study
 from tests.served import Service, keep
 from tuner.errors import ConfigError
+from tuner.measure import machine_facts, parse_cores
+from tuner.registry import load_framework
+from tuner.results import Verified
+from tuner.runtimes import find_runtime
 from tuner.service.records import Records
 from tuner.service.server import TOKEN, serve
 
@@ -24,11 +28,8 @@ CHROMIUM = shutil.which("chromium")
 SECRET = "not-to-be-guessed-0123456789"
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("store")
-    keep(folder)
-    slower = [
+def slower_points() -> tuple[Verified, ...]:
+    return tuple(
         dataclasses.replace(
             each,
             train_time_s=dataclasses.replace(
@@ -36,8 +37,14 @@ def store(tmp_path_factory) -> Path:
             ),
         )
         for each in make_study().verified
-    ]
-    keep(folder, framework="theano", study_id="77aa00bb", verified=tuple(slower))
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    keep(folder)
+    keep(folder, framework="theano", study_id="77aa00bb", verified=slower_points())
     return folder
 
 
@@ -230,6 +237,21 @@ def test_a_study_that_ends_meanwhile_is_found(store, tmp_path):
     records.refresh()
     assert records.current.fault
     assert len(records.current.studies) == 2, "what was read before stands"
+
+
+def test_what_was_measured_here_goes_before_what_was_measured_elsewhere(tmp_path):
+    packages = find_runtime(load_framework("caffe"), tmp_path / "home").packages()
+    here = machine_facts(parse_cores(""))
+    keep(tmp_path)
+    keep(tmp_path, study_id="77aa00bb", machine=here, runtime=packages, verified=slower_points())
+    service = Service(tmp_path)
+    limits = {"dataset": "mnist", "min_accuracy": 0.988}
+    first = service.get("/v1/recommendations", **limits).json()
+    assert not first["stale"]
+    assert first["measured"]["train_time_s"]["value"] == pytest.approx(3 * 40.6)
+    faster = service.get("/v1/recommendations", **limits, max_train_time_s=50).json()
+    assert faster["stale"], "nothing that was measured here is so fast"
+    assert service.stop() == (0, "")
 
 
 def test_an_empty_folder_is_served_too(tmp_path):

@@ -3,7 +3,7 @@
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["load_results", "recommend", "tune"]
+__all__ = ["load_results", "recommend", "train", "tune"]
 
 
 def __getattr__(name: str) -> Any:

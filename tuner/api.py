@@ -8,15 +8,18 @@ answer = recommend(framework="caffe", dataset="mnist", max_train_time_s=60)
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tuner.composing import compose
-from tuner.config import FrameworkConfig
-from tuner.errors import ConfigError
+from tuner.config import FrameworkConfig, validate
+from tuner.errors import ConfigError, NoTrialSucceeded
 from tuner.measure import cpu_flags
+from tuner.preparation import single
+from tuner.progress import make_progress
 from tuner.recommendation import (
     Evidence,
     Limits,
@@ -27,11 +30,13 @@ from tuner.recommendation import (
 from tuner.recommendation import recommend as choose
 from tuner.registry import find_setting_file, framework_folder, list_frameworks, load_framework
 from tuner.results import StudyResult
+from tuner.runner import run_trial
 from tuner.runtimes import find_runtime
 from tuner.space import SearchSpace
 from tuner.study import tune as run_study
 from tuner.tracking import StudyRecord, default_tracking_uri
 from tuner.tracking import load_results as load_records
+from tuner.trial import Params, Trial, TrialResult
 
 
 def tune(*overrides: str, **settings: Any) -> StudyResult:
@@ -48,12 +53,45 @@ def tune(*overrides: str, **settings: Any) -> StudyResult:
         TunerError: One line: the fact, the value received, what would work.
         KeyboardInterrupt: After what was measured was kept; the same call goes on.
     """
-    words = [*overrides, *(f"{name}={_word(value)}" for name, value in settings.items())]
+    words = [*overrides, *_words(settings)]
     config = compose(words)
     if config.frameworks:
         raise ConfigError("frameworks= compares several on the command line; call tune for each")
     command = " ".join(["python -m tuner", *words])
     return run_study(config, command=command)
+
+
+def train(*overrides: str, params: Params, **settings: Any) -> TrialResult:
+    """Train once, in the framework's own runtime, as ``recommend`` says: a job, and its figures.
+
+    Args:
+        overrides: As of ``tune``: framework, data set, model, seed.
+        params: What to train with; what is not given is the default's.
+        settings: The same where the name is a Python name.
+
+    Returns:
+        The figures, those of the test split among them.
+
+    Raises:
+        TunerError: If it could not be trained to its end: the fact, and why.
+    """
+    config = validate(compose([*overrides, *_words(settings)]))
+    with make_progress(config.progress) as progress, single(config, progress) as (space, setup):
+        default = space.default(setup.dataset.name, config.model).params
+        chosen = space.completed({**default, **params})
+        for name, value in params.items():
+            if name not in space.params or chosen[name] != value:
+                raise ConfigError(f"{setup.framework.name} cannot be trained with {name}={value}")
+        trial = Trial(0, chosen, seed=config.seed, test=True)
+        result = run_trial(setup, trial, listener=progress.trial_progress)
+    if not result.usable:
+        raise NoTrialSucceeded(f"the training ended {result.status.value}: {result.reason}")
+    return result
+
+
+def _words(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as overrides."""
+    return [f"{name}={_word(value)}" for name, value in settings.items()]
 
 
 def _word(value: object) -> str:
@@ -116,8 +154,9 @@ def recommend(
     Returns:
         ``framework``, ``dataset``, ``model``, ``params``, ``environment`` (variables to set),
         ``settings`` (the framework's own settings file, where it has one), ``measured`` and
-        ``against_default`` (figures with intervals), ``evidence`` (run ids, age in seconds,
-        fingerprint) and ``alternatives``.
+        ``against_default`` (figures with intervals), ``promised`` (the interval in which the time
+        of one job will be), ``evidence`` (run ids, age in seconds, fingerprint) and
+        ``alternatives``.
 
     Raises:
         NothingRecommended: Which limit binds, and what comes nearest.
@@ -189,6 +228,7 @@ def _proof(found: Recommendation) -> dict[str, Any]:
                 *("avg_memory_bytes", "peak_memory_bytes", "projected", "confidence", "verdict"),
             )
         },
+        "promised": {"train_time_s": dataclasses.asdict(choice.job_time_s)},
         "against_default": choice.figures["comparison"],
         "evidence": {
             "study_run_id": choice.study,

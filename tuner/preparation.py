@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tuner import measure
 from tuner.config import TuneConfig
-from tuner.datasets import load_dataset
+from tuner.datasets import Dataset, load_dataset
 from tuner.errors import ConfigError
 from tuner.progress import StudyProgress
 from tuner.registry import find_setting_file, tuner_home, worker_script
 from tuner.runner import TrialSetup
-from tuner.runtimes import ensure_installed, find_runtime
+from tuner.runtimes import Runtime, ensure_installed, find_runtime
 from tuner.space import Default, SearchSpace
 from tuner.study_folder import StudyFolder, study_id
 from tuner.tracking import check_writable, default_tracking_uri, load_fronts
@@ -74,36 +77,59 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
         ConfigError: A value cannot be used, or another process runs the same study.
         RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
     """
-    framework = config.framework
-    cores = measure.parse_cores(config.executor.cores)
     space = load_space(config)
     space.default(config.dataset.name, config.model)  # refused before anything is installed
-    worker = worker_script(framework, config.framework_path)
     dataset = load_dataset(config.dataset, progress=progress.task)
     if dataset.warning:
         progress.warn(dataset.warning)
-    runtime = find_runtime(framework)
+    runtime = find_runtime(config.framework)
     ensure_installed(runtime, progress.task)
     default = space.default(dataset.name, config.model)
     name = study_id(config, space, dataset, uri)
     folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
     if config.search.warm_start:
         space = _warm(space, default.params, folder, config, uri)
+    setup = _setup(config, dataset, runtime, folder.trials, folder.path.name)
+    return Preparation(space, default, setup, folder)
+
+
+@contextlib.contextmanager
+def single(
+    config: TuneConfig, progress: StudyProgress
+) -> Iterator[tuple[SearchSpace, TrialSetup]]:
+    """What trials outside any study need; what they leave is deleted at the end.
+
+    Raises:
+        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+    """
+    space = load_space(config)
+    dataset = load_dataset(config.dataset, progress=progress.task)
+    runtime = find_runtime(config.framework)
+    ensure_installed(runtime, progress.task)
+    home = tuner_home()
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home, prefix="single-") as folder:
+        yield space, _setup(config, dataset, runtime, Path(folder), Path(folder).name)
+
+
+def _setup(
+    config: TuneConfig, dataset: Dataset, runtime: Runtime, folder: Path, marker: str
+) -> TrialSetup:
+    """What all trials of a configuration share."""
     total = measure.total_memory_bytes()
     limit = config.executor.memory_limit_mb * 2**20 or int(total * config.executor.memory_share)
-    setup = TrialSetup(
-        framework=framework,
+    return TrialSetup(
+        framework=config.framework,
         runtime=runtime,
         dataset=dataset,
         model=config.model,
-        worker=worker,
-        folder=folder.trials,
-        marker=folder.path.name,
-        cores=cores,
+        worker=worker_script(config.framework, config.framework_path),
+        folder=folder,
+        marker=marker,
+        cores=measure.parse_cores(config.executor.cores),
         memory_limit_bytes=limit,
         measure=config.measure,
     )
-    return Preparation(space, default, setup, folder)
 
 
 def _warm(

@@ -5,6 +5,7 @@ Only verified points are recommended: figures of the search were chosen for bein
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from tuner.errors import ConfigError, NothingRecommended
 from tuner.measure import fingerprint
 from tuner.tracking import StudyRecord
-from tuner.trial import Params, ParamValue
+from tuner.trial import Interval, Params, ParamValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,21 @@ class Evidence:
     def train_time_s(self) -> float:
         """Seconds of training."""
         return float(self.figures["train_time_s"]["value"])
+
+    @cached_property
+    def job_time_s(self) -> Interval:
+        """Seconds of training that one job will take, with the interval of this prediction.
+
+        A run more varies by itself as well as those that were measured, so with n of them this
+        is the square root of n + 1 wider (in logarithms) than the interval of their mean.
+        """
+        time_s = Interval(**self.figures["train_time_s"])
+        wider = math.sqrt(len(self.figures["runs"]) + 1)
+        return Interval(
+            time_s.value,
+            time_s.value * (time_s.low / time_s.value) ** wider,
+            time_s.value * (time_s.high / time_s.value) ** wider,
+        )
 
     @cached_property
     def memory_mb(self) -> float:

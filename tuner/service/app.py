@@ -151,7 +151,11 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
         now = records.current
         limits = Limits(**asked.model_dump(exclude={"framework", "dataset", "objective"}))
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
-        found = recommend(evidence, limits, asked.objective)
+        fresh = [each for each in evidence if each.study not in now.stale]
+        try:  # what was measured elsewhere or with other libraries only where nothing else will do
+            found = recommend(fresh, limits, asked.objective)
+        except NothingRecommended:
+            found = recommend(evidence, limits, asked.objective)
         choice = found.choice
         params = json.dumps(dict(choice.params))
         known = configured(choice.framework, asked.dataset, choice.model, params)

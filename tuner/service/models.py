@@ -126,6 +126,12 @@ class Measured(BaseModel):
     verdict: str
 
 
+class Promise(BaseModel):
+    """What one job will take: the interval is that of a prediction, wider than that of a mean."""
+
+    train_time_s: Figure
+
+
 class Proof(BaseModel):
     """Where it comes from: runs in MLflow, age, and on what machine."""
 
@@ -155,6 +161,7 @@ class Answer(BaseModel):
     environment: dict[str, str]
     settings: str | None = Field(None, description="the framework's own settings file")
     measured: Measured
+    promised: Promise
     against_default: dict[str, Any] | None
     evidence: Proof
     stale: bool = Field(description="whether this machine differs from the one it was measured on")
