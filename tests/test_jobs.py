@@ -100,7 +100,8 @@ def test_a_study_asked_for_is_run_recorded_and_recommended_then_rechecked(servic
     CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"
 )
 def test_the_page_follows_a_study_that_was_asked_for(service):
-    first, second = (submit(service, **ORDER, seed=seed).json()["id"] for seed in (1, 2))
+    long = {**ORDER, "time_s": 60}  # the page looks every two seconds
+    first, second = (submit(service, **long, seed=seed).json()["id"] for seed in (1, 2))
     with sync_playwright() as browsers:
         browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page()
@@ -148,7 +149,8 @@ def test_a_stopped_service_goes_on_too_and_leaves_nothing_running(tmp_path):
 
 
 def test_a_stopped_job_keeps_its_results_and_lets_the_next_one_run(service, tmp_path):
-    first, second, third = (submit(service, **ORDER, seed=seed).json()["id"] for seed in (1, 2, 3))
+    long = {**ORDER, "time_s": 60}
+    first, second, third = (submit(service, **long, seed=seed).json()["id"] for seed in (1, 2, 3))
     wait_for(service, first, searching)
     assert delete(service, second).json()["state"] == STOPPED, "it had not begun"
     assert delete(service, first).json()["state"] == "stopping"
