@@ -38,14 +38,14 @@ class Burner(StudyProgress):
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:  # noqa: ARG002
+    def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:  # noqa: ARG002 - the moment
         """The default was measured: now."""
         if result.trial.kind is TrialKind.DEFAULT:
             core = max(os.sched_getaffinity(0))
             burn = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
             self._process = subprocess.Popen([sys.executable, "-S", "-c", burn])
 
-    def phase(self, name: str, detail: str = "") -> None:  # noqa: ARG002
+    def phase(self, name: str, detail: str = "") -> None:  # noqa: ARG002 - the moment
         """Verification begins: enough."""
         if name in {"verify", "report"}:
             self.stop()

@@ -79,11 +79,7 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     """
     space = load_space(config)
     space.default(config.dataset.name, config.model)  # refused before anything is installed
-    dataset = load_dataset(config.dataset, progress=progress.task)
-    if dataset.warning:
-        progress.warn(dataset.warning)
-    runtime = find_runtime(config.framework)
-    ensure_installed(runtime, progress.task)
+    dataset, runtime = _fetch(config, progress)
     default = space.default(dataset.name, config.model)
     name = study_id(config, space, dataset, uri)
     folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
@@ -103,13 +99,21 @@ def single(
         RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
     """
     space = load_space(config)
-    dataset = load_dataset(config.dataset, progress=progress.task)
-    runtime = find_runtime(config.framework)
-    ensure_installed(runtime, progress.task)
+    dataset, runtime = _fetch(config, progress)
     home = tuner_home()
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="single-") as folder:
         yield space, _setup(config, dataset, runtime, Path(folder), Path(folder).name)
+
+
+def _fetch(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, Runtime]:
+    """Data set and runtime, made available; a data set that was replaced is warned of."""
+    dataset = load_dataset(config.dataset, progress=progress.task)
+    if dataset.warning:
+        progress.warn(dataset.warning)
+    runtime = find_runtime(config.framework)
+    ensure_installed(runtime, progress.task)
+    return dataset, runtime
 
 
 def _setup(
