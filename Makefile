@@ -9,13 +9,16 @@ BIN := .venv/bin
 # Frameworks whose contract suite `make test` runs; `make test-all` runs it for every one.
 FRAMEWORKS ?= caffe,torch,chainer
 
+# Real frameworks are tested one at a time, all else side by side.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
+
 .PHONY: install tune test test-all check clean packages browser lua
 
 install: .venv/installed
 
-.venv/installed: requirements.txt requirements-dev.txt pyproject.toml
+.venv/installed: requirements.txt requirements-postgresql.txt requirements-ray.txt requirements-dev.txt pyproject.toml
 	./scripts/make-venv $(PYTHON)
-	$(BIN)/pip install --quiet -r requirements.txt -r requirements-dev.txt
+	$(BIN)/pip install --quiet $(patsubst %,-r %,$(filter requirements%,$^))
 	$(BIN)/pip install --quiet --no-deps --editable .
 	touch $@
 
@@ -38,13 +41,14 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 -m "not runtime and not slow"
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not runtime and not slow"
 
 test: install packages browser lua
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --frameworks $(FRAMEWORKS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not (runtime or alone)"
+	$(BIN)/python -m pytest -m "runtime or alone" --frameworks $(FRAMEWORKS)
 
 test-all: install packages
 	$(BIN)/python -m pytest tests/contract

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,21 @@ def test_the_first_steps_run(home, tmp_path):
     assert "default: " in done.stdout
     assert "verified" in done.stdout
     assert "environment:" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two jobs want two CPUs")
+def test_what_was_measured_side_by_side_is_recommended_for_that_alone(home, tmp_path):
+    study = {**TREE, "experiment": "tenancy", "output": str(tmp_path)}
+    result = tuner.tune(**study, **SHORT, progress="none")
+    assert result.machine["jobs_per_host"] == "2"
+    asked = {"framework": "synthetic", "dataset": "digits", "output": str(tmp_path)}
+    found = tuner.recommend(**asked, jobs_per_host=2, framework_path=TREE["framework_path"])
+    time_s = found["measured"]["train_time_s"]["value"]
+    assert found["jobs_per_hour"] == pytest.approx(2 * 3600 / time_s)
+    with pytest.raises(NothingRecommended, match=r"measured with jobs_per_host=1; there is 2"):
+        tuner.recommend(**asked, framework_path=TREE["framework_path"])
 
 
 @pytest.mark.slow

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import os
 import time
 
 import pytest
 
 from tuner.config import MeasureConfig
-from tuner.executors import LocalExecutor, run_undisturbed
+from tuner.executors import CrowdedExecutor, LocalExecutor, crowded, run_undisturbed
 from tuner.measure import marked_processes
+from tuner.runner import run_trial
 from tuner.trial import Measurement, TrialKind, TrialResult, TrialStatus
 
 # processes are started, which takes longer where neighbours take the CPU
 pytestmark = pytest.mark.timeout(20)
 
-EXECUTORS = [LocalExecutor]
+CORES = sorted(os.sched_getaffinity(0))
+
+
+def make_crowded(setup):
+    """One trial on the first CPU, another beside it on the second."""
+    return CrowdedExecutor(dataclasses.replace(setup, cores=(CORES[0],)), [(CORES[1],)])
+
+
+two_cores = pytest.mark.skipif(len(CORES) < 2, reason="two jobs want two CPUs")
+EXECUTORS = [LocalExecutor, pytest.param(make_crowded, marks=two_cores)]
 
 
 @pytest.fixture(params=EXECUTORS)
@@ -59,6 +70,31 @@ def test_close_is_safe_while_a_trial_runs(setup, make_trial):
     time.sleep(0.2)
     executor.close()
     assert marked_processes(setup.marker) == []
+
+
+@two_cores
+@pytest.mark.slow
+def test_a_trial_on_a_shared_host_has_company_until_it_ends(setup, make_trial, monkeypatch):
+    company = []
+
+    def noted(setup, trial, **given):
+        start = time.monotonic()
+        result = run_trial(setup, trial, **given)
+        company.append((start, setup.cores, trial.params, result.status))
+        return result
+
+    monkeypatch.setattr(crowded, "run_trial", noted)
+    executor = make_crowded(setup)
+    trial = make_trial(3, fault="burn")
+    result = executor.submit(trial).result(timeout=15)
+    ended = time.monotonic()
+    executor.close()
+    starts, cores, params, statuses = zip(*company, strict=True)
+    assert result.status is TrialStatus.COMPLETE
+    assert starts[0] < ended - result.measurement.wall_time_s, "the others came first"
+    assert set(cores) == {(CORES[1],)}
+    assert all(each == trial.params for each in params)
+    assert set(statuses) <= {TrialStatus.COMPLETE, TrialStatus.INTERRUPTED}
 
 
 def _burn(seconds: float) -> None:

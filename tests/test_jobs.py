@@ -17,7 +17,10 @@ import requests
 from playwright.sync_api import expect, sync_playwright
 
 from tests.served import Service
+from tuner.composing import compose
 from tuner.service.jobs import COMPLETE, FAILED, QUEUED, RUNNING, STOPPED, Job, Jobs, QueueFull
+from tuner.service.models import StudyRequest
+from tuner.service.orders import words_of_study
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 CHROMIUM = shutil.which("chromium")
@@ -197,6 +200,11 @@ def refusing(tmp_path_factory) -> Iterator[Service]:
     running = start(tmp_path_factory.mktemp("refusing"))
     yield running
     assert running.stop() == (0, "")
+
+
+def test_jobs_side_by_side_are_asked_for_like_others():
+    config = compose(words_of_study(StudyRequest(framework="caffe", jobs_per_host=2), ["seed=3"]))
+    assert (config.executor.jobs_per_host, config.search.name, config.seed) == (2, "joint", 3)
 
 
 def test_a_recheck_of_nothing_is_not_found(refusing):

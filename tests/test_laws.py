@@ -28,6 +28,7 @@ FLOORS = {
     "datasets": 1,
     "images": 1,
     "downloads": 1,
+    "databases": 1,
     "runtimes": 1,
     "measure": 1,
     "progress": 1,
@@ -40,6 +41,7 @@ FLOORS = {
     "verdict": 2,
     "watch": 2,
     "runner": 2,
+    "provision": 2,
     "executors": 3,
     "race": 3,
     "machine_race": 3,
@@ -51,6 +53,8 @@ FLOORS = {
     "baseline": 4,
     "preparation": 4,
     "schedule": 4,
+    "search_phase": 4,
+    "trial_runs": 4,
     "study": 4,
     "cross_framework": 4,
     "plan": 4,
@@ -76,7 +80,7 @@ HOMES = {
     "fastapi": {"service"},
     "matplotlib": {"report"},
     "moocore": {"pareto"},
-    "ray": set(),
+    "ray": {"executors", "search"},
 }
 """The one place that may import each big third-party package, at any depth."""
 

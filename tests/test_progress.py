@@ -236,6 +236,7 @@ def test_displays_may_be_told_from_many_threads(terminal):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(30)
 def test_the_live_display_costs_less_than_a_hundredth_of_a_core():
     study = make_study()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from importlib.util import find_spec
 
 import optuna
 import pytest
@@ -15,7 +16,7 @@ from tuner.errors import ConfigError, StorageError
 from tuner.pareto import OBJECTIVES
 from tuner.protocol import checkpoint_grid
 from tuner.runtime_map import Probe, RuntimeMap
-from tuner.search import FactoredSearch, JointSearch
+from tuner.search import Driver, FactoredSearch, JointSearch, RayTuneSearch
 from tuner.space import SearchSpace
 from tuner.trial import Checkpoint, Trial, TrialResult, TrialStatus
 
@@ -41,7 +42,15 @@ def make_factored(*args, **kwargs):
     return search
 
 
-SEARCHES = [JointSearch, make_factored]
+ONE, TWO = Driver("one", "alike"), Driver("two", "alike")
+SEARCHES = [
+    JointSearch,
+    make_factored,
+    pytest.param(
+        RayTuneSearch,
+        marks=pytest.mark.skipif(not find_spec("ray"), reason="pip install 'tuner[ray]'"),
+    ),
+]
 SAMPLERS = ["tpe", "nsga2", "random"]
 GOALS = [OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"]]
 
@@ -109,6 +118,61 @@ def test_a_result_found_after_a_restart_can_be_told(make):
     again.recall([outcome(number, params)])
     assert again.unfinished() == []
     assert again.ask()[0] == 1
+
+
+def test_drivers_in_turns_take_all_numbers_once_and_learn_from_each_other(make):
+    one, two = make(driver=ONE), make(driver=TWO)
+    told = [[], []]
+    for turn in range(10):
+        driver = (one, two)[turn % 2]
+        result = outcome(*driver.ask())
+        driver.tell(result)
+        told[turn % 2].append(result)
+    assert [each.trial.number for pair in zip(*told, strict=True) for each in pair] == [*range(10)]
+    assert sorted(one.hear_of_others(), key=lambda each: each.trial.number) == told[1]
+    assert one.hear_of_others() == [], "once"
+    assert two.hear_of_others() == told[0]
+    assert [each.trial.name for each in one.front] == [each.trial.name for each in two.front]
+    again = make(driver=ONE)
+    again.recall(told[0])
+    assert again.hear_of_others() == told[1]
+
+
+def test_what_another_driver_is_about_is_left_to_it(make):
+    one, two = make(driver=ONE), make(driver=TWO)
+    mine, its = one.ask(), two.ask()
+    again = make(driver=ONE)
+    assert again.unfinished() == [mine[0]]
+    assert again.unfinished_of_others() == [its[0]]
+    again.recall([])
+    assert again.ask() == mine
+    two.tell(outcome(*its))
+    assert two.ask()[0] == 2
+
+
+def test_the_end_of_the_search_is_told_to_all_drivers(make):
+    one, two = make(driver=ONE), make(driver=TWO)
+    assert not two.over
+    one.end()
+    assert two.over
+    one.end(over=False)
+    assert not make(driver=TWO).over
+    alone = make(name="alone")
+    alone.end()
+    assert not alone.over, "nobody is there to be told"
+
+
+def test_drivers_on_machines_of_different_kinds_are_refused(make):
+    make(driver=ONE)
+    with pytest.raises(ConfigError, match="begun on machine alike, and this one is other"):
+        make(driver=Driver("two", "other"))
+
+
+def test_a_fresh_search_forgets_what_was_before(make):
+    search = make()
+    search.tell(outcome(*search.ask()))
+    assert make().ask()[0] == 1
+    assert make(fresh=True).ask()[0] == 0
 
 
 def test_telling_twice_changes_nothing(make):

@@ -91,6 +91,30 @@ def test_every_sampler_runs(config, sampler):
 
 
 @pytest.mark.slow
+def test_the_display_counts_what_was_measured_before(config):
+    class Shown(StudyProgress):
+        counts: tuple[int, ...] = ()
+
+        def budget(self, elapsed_s, total_s, trials, max_trials) -> None:
+            self.counts += (trials,)
+
+    tune(dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3)))
+    shown = Shown()
+    tune(dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=5)), shown)
+    assert shown.counts[0] == 3
+    assert shown.counts[-1] == 5
+
+
+@pytest.mark.slow
+def test_ray_tunes_search_runs_and_goes_on(config):
+    pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
+    config.search = SearchConfig("raytune", warm_start=False)
+    for trials in (4, 6):
+        result = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=trials)))
+        assert [each.trial.number for each in result.trials] == list(range(trials))
+
+
+@pytest.mark.slow
 def test_constraints_keep_finalists_inside(config):
     config = dataclasses.replace(config, constraints=["accuracy>=0.9"])
     result = tune(config)
@@ -152,13 +176,18 @@ def test_a_full_baseline_is_paid_once_a_machine(config):
 
 
 @pytest.mark.slow
-def test_resume_never_starts_anew(config):
+@pytest.mark.parametrize("database", ["", "shared.db"])
+def test_resume_never_starts_anew(config, tmp_path, database):
+    config.storage = config.storage or (database and f"sqlite:///{tmp_path}/{database}")
     first = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3)))
     anew = tune(
         dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3), resume="never")
     )
     assert anew.started >= first.started
-    assert len(anew.trials) == 3
+    assert [each.trial.number for each in anew.trials] == [0, 1, 2]
+    (record,) = load_results(results_place(config)[0], "synthetic", "digits")
+    logged = connect(record.uri).get_run(record.run_ids["default-0000"]).data.metrics
+    assert logged["train_time_s"] == anew.trials[0].metrics["train_time_s"]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -125,7 +126,10 @@ def test_a_trial_is_trained_looked_at_and_answered(python, worker, tmp_path):
 def test_a_loss_that_stays_at_guessing_is_divergence(python, worker, tmp_path):
     folder = make_folder(tmp_path, fault="blind", iterations=400, eval_at="50,100,200,400")
     assert train(python, worker, folder)[0] == 1
-    assert "still guessing blindly after 200 iterations" in heard(folder).error["message"]
+    # a busy machine looks less often
+    assert re.search(
+        r"still guessing blindly after [24]00 iterations", heard(folder).error["message"]
+    )
 
 
 def test_a_bug_of_the_worker_is_a_traceback(python, worker, tmp_path):

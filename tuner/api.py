@@ -131,6 +131,7 @@ def recommend(
     max_memory_mb: float | None = None,
     min_accuracy: float | None = None,
     cores: int | None = None,
+    jobs_per_host: int = 1,
     objective: str = "train_time_s",
     output: str = ".",
     tracking_uri: str = "",
@@ -145,6 +146,7 @@ def recommend(
         max_memory_mb: Peak, MiB.
         min_accuracy: On the test split, fraction 0–1.
         cores: CPUs that the job will have, as many as it was measured on.
+        jobs_per_host: How many such jobs will share the host (measured by experiment=tenancy).
         objective: ``train_time_s``, ``accuracy`` or ``memory_mb``: what is best among those that
             keep the limits.
         output: Folder with ``mlflow.db``.
@@ -154,9 +156,9 @@ def recommend(
     Returns:
         ``framework``, ``dataset``, ``model``, ``params``, ``environment`` (variables to set),
         ``settings`` (the framework's own settings file, where it has one), ``measured`` and
-        ``against_default`` (figures with intervals), ``promised`` (the interval in which the time
-        of one job will be), ``evidence`` (run ids, age in seconds, fingerprint) and
-        ``alternatives``.
+        ``against_default`` (figures with intervals), ``jobs_per_hour`` (of the whole host),
+        ``promised`` (the interval in which the time of one job will be), ``evidence`` (run ids,
+        age in seconds, fingerprint) and ``alternatives``.
 
     Raises:
         NothingRecommended: Which limit binds, and what comes nearest.
@@ -171,7 +173,7 @@ def recommend(
         for record in load_results(name, dataset, output=output, tracking_uri=tracking_uri)
         for point in evidence_of(record)
     ]
-    limits = Limits(max_train_time_s, max_memory_mb, min_accuracy, cores)
+    limits = Limits(max_train_time_s, max_memory_mb, min_accuracy, cores, jobs_per_host)
     found = choose(evidence, limits, objective)
     return answer(found, dataset, configuration(found.choice, dataset, framework_path))
 
@@ -228,6 +230,7 @@ def _proof(found: Recommendation) -> dict[str, Any]:
                 *("avg_memory_bytes", "peak_memory_bytes", "projected", "confidence", "verdict"),
             )
         },
+        "jobs_per_hour": choice.jobs_per_hour,
         "promised": {"train_time_s": dataclasses.asdict(choice.job_time_s)},
         "against_default": choice.figures["comparison"],
         "evidence": {

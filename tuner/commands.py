@@ -60,6 +60,7 @@ _ASKED: Mapping[str, Callable[[str], Any]] = {
     "max_memory_mb": float,
     "min_accuracy": float,
     "cores": int,
+    "jobs_per_host": int,
     "objective": str,
     "framework_path": str,
 }
@@ -72,6 +73,7 @@ def recommend_command(words: Sequence[str]) -> int:
 
     Without framework= it chooses among all frameworks that have results.
     Limits are max_train_time_s=60 max_memory_mb=500 min_accuracy=0.985 cores=2.
+    jobs_per_host=2 is for two such jobs side by side (python -m tuner experiment=tenancy).
     objective=train_time_s|accuracy|memory_mb chooses among what keeps them (train_time_s).
     output= is the folder with mlflow.db (here), tracking_uri= another MLflow.
     """
@@ -237,17 +239,22 @@ def serve_command(words: Sequence[str]) -> int:
 
     The page is at /, the API's description at /openapi.json. Studies asked for are run one
     after the other; one that it is stopped in goes on when it is started again. framework_path= is
-    a folder with frameworks of your own. On any host= but this machine's own loopback clients must
-    send the token that TUNER_SERVICE_TOKEN holds.
+    a folder with frameworks of your own; executor= with its settings, and storage=, are those of
+    all studies. On any host= but this machine's own loopback clients must send the token that
+    TUNER_SERVICE_TOKEN holds.
     """
     from tuner.service import serve
     from tuner.tracking import default_tracking_uri
 
     known = dict.fromkeys(("host", "output", "tracking_uri", "framework_path"), str)
-    values = _read(words, {**known, "port": int})
+    of_studies = [
+        each for each in words if each.startswith(("executor=", "executor.", "storage="))
+    ]
+    own = [each for each in words if each not in of_studies]
+    values = _read(own, {**known, "port": int})
     output = Path(values.pop("output", ".")).absolute()
     uri = values.pop("tracking_uri", "") or default_tracking_uri(output)
-    serve(uri, output=str(output), **values)
+    serve(uri, output=str(output), words=of_studies, **values)
     return 0
 
 

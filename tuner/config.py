@@ -158,14 +158,21 @@ class ExecutorConfig:
     """Where trials run.
 
     Attributes:
-        name: ``local``.
-        cores: CPU numbers a trial owns, such as ``0-3`` or ``0,2``; empty for all.
+        name: ``local`` (one at a time on this machine) or ``ray``.
+        cores: CPU numbers that trials may use, such as ``0-3`` or ``0,2``; empty for all.
+        jobs_per_host: How many such jobs share the host's cores: each trial is measured beside
+            that many less one.
+        cores_per_trial: CPUs of each trial on a Ray cluster; 0 for one trial a machine.
+        address: Of the Ray cluster; empty for ``RAY_ADDRESS``, else a cluster of this machine.
         memory_share: Memory a trial may use, as a fraction (0–1] of the machine's.
         memory_limit_mb: The same in MiB; 0 to go by ``memory_share``.
     """
 
     name: str = "local"
     cores: str = ""
+    jobs_per_host: int = 1
+    cores_per_trial: int = 0
+    address: str = ""
     memory_share: float = 0.8
     memory_limit_mb: int = 0
 
@@ -327,6 +334,8 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("verify.most_repeats", 1, config.verify.most_repeats),
         ("measure.repeats", 0, config.measure.repeats),
         ("executor.memory_limit_mb", 0, config.executor.memory_limit_mb),
+        ("executor.cores_per_trial", 0, config.executor.cores_per_trial),
+        ("executor.jobs_per_host", 1, config.executor.jobs_per_host),
         ("seed", 0, config.seed),
         ("verify.accuracy_margin", 0, config.verify.accuracy_margin),
         ("measure.max_foreign_pct", 0, config.measure.max_foreign_pct),
@@ -358,14 +367,26 @@ def validate(config: TuneConfig) -> TuneConfig:
     _check_choice("baseline", config.baseline, ("auto", "full", "projected"))
     _check_choice("resume", config.resume, ("auto", "never"))
     _check_choice("progress", config.progress, ("auto", "live", "plain", "none"))
-    _check_choice("search", config.search.name, ("factored", "joint"))
+    _check_choice("search", config.search.name, ("factored", "joint", "raytune"))
     _check_choice("sampler", config.sampler.name, ("tpe", "nsga2", "gp", "random"))
     if config.search.name == "factored" and config.sampler.name != SamplerConfig.name:
         raise ConfigError(
             f"sampler={config.sampler.name} is for search=joint, got "
             f"search={config.search.name}, which has its own way to choose"
         )
-    _check_choice("executor", config.executor.name, ("local",))
+    _check_choice("executor", config.executor.name, ("local", "ray"))
+    if config.executor.name == "local":
+        for name in ("address", "cores_per_trial"):
+            given = getattr(config.executor, name)
+            _check(not given, f"executor.{name}", given, "left out, as it is for executor=ray")
+    if config.executor.jobs_per_host > 1:
+        alone = config.executor.name == "local" and config.search.name != "factored"
+        _check(
+            alone,
+            "executor.jobs_per_host",
+            config.executor.jobs_per_host,
+            "1 but for executor=local and search=joint: only these measure jobs side by side",
+        )
     _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))
     _check_choice("dataset.on_unavailable", config.dataset.on_unavailable, ("fallback", "error"))
     _check(

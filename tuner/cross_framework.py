@@ -20,6 +20,7 @@ from tuner.datasets import Dataset, load_dataset
 from tuner.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable
 from tuner.preparation import load_space, results_place
 from tuner.progress import StudyProgress, make_progress
+from tuner.provision import core_sets
 from tuner.registry import list_frameworks, load_framework, tuner_home
 from tuner.report import write_cross_report
 from tuner.results import CrossResult, Outcome, StudyResult
@@ -209,7 +210,7 @@ class _CrossStudy:
         return entrant.outcome(study, _gap(study)), study.elapsed_s
 
     def _report(self, *, complete: bool) -> CrossResult:
-        cores = measure.parse_cores(self.config.executor.cores)
+        cores = core_sets(self.config.executor)[0]
         result = CrossResult(
             cross_id=self.cross_id,
             dataset=self.dataset.name,

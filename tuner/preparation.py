@@ -11,12 +11,11 @@ from pathlib import Path
 
 from tuner import measure
 from tuner.config import TuneConfig
-from tuner.datasets import Dataset, load_dataset
 from tuner.errors import ConfigError
 from tuner.progress import StudyProgress
-from tuner.registry import find_setting_file, tuner_home, worker_script
+from tuner.provision import core_sets, fetch, make_setup
+from tuner.registry import find_setting_file, tuner_home
 from tuner.runner import TrialSetup
-from tuner.runtimes import Runtime, ensure_installed, find_runtime
 from tuner.space import Default, SearchSpace
 from tuner.study_folder import StudyFolder, study_id
 from tuner.tracking import check_writable, default_tracking_uri, load_fronts
@@ -36,7 +35,7 @@ def load_space(config: TuneConfig) -> SearchSpace:
     """The search space of a study on this machine. ``ConfigError`` if overrides do not fit it."""
     space = SearchSpace.load(
         find_setting_file("search_spaces", config.framework.name, config.framework_path),
-        cores=len(measure.parse_cores(config.executor.cores)),
+        cores=len(core_sets(config.executor)[0]),
         cpu_flags=measure.cpu_flags(),
         dataset=config.dataset.name,
         model=config.model,
@@ -79,13 +78,14 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     """
     space = load_space(config)
     space.default(config.dataset.name, config.model)  # refused before anything is installed
-    dataset, runtime = _fetch(config, progress)
+    dataset, runtime = fetch(config, progress)
     default = space.default(dataset.name, config.model)
     name = study_id(config, space, dataset, uri)
     folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
     if config.search.warm_start:
         space = _warm(space, default.params, folder, config, uri)
-    setup = _setup(config, dataset, runtime, folder.trials, folder.path.name)
+    cores = core_sets(config.executor)[0]
+    setup = make_setup(config, dataset, runtime, folder=folder.trials, marker=name, cores=cores)
     return Preparation(space, default, setup, folder)
 
 
@@ -99,41 +99,14 @@ def single(
         RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
     """
     space = load_space(config)
-    dataset, runtime = _fetch(config, progress)
+    dataset, runtime = fetch(config, progress)
     home = tuner_home()
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="single-") as folder:
-        yield space, _setup(config, dataset, runtime, Path(folder), Path(folder).name)
-
-
-def _fetch(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, Runtime]:
-    """Data set and runtime, made available; a data set that was replaced is warned of."""
-    dataset = load_dataset(config.dataset, progress=progress.task)
-    if dataset.warning:
-        progress.warn(dataset.warning)
-    runtime = find_runtime(config.framework)
-    ensure_installed(runtime, progress.task)
-    return dataset, runtime
-
-
-def _setup(
-    config: TuneConfig, dataset: Dataset, runtime: Runtime, folder: Path, marker: str
-) -> TrialSetup:
-    """What all trials of a configuration share."""
-    total = measure.total_memory_bytes()
-    limit = config.executor.memory_limit_mb * 2**20 or int(total * config.executor.memory_share)
-    return TrialSetup(
-        framework=config.framework,
-        runtime=runtime,
-        dataset=dataset,
-        model=config.model,
-        worker=worker_script(config.framework, config.framework_path),
-        folder=folder,
-        marker=marker,
-        cores=measure.parse_cores(config.executor.cores),
-        memory_limit_bytes=limit,
-        measure=config.measure,
-    )
+        place = Path(folder)
+        cores = core_sets(config.executor)[0]
+        setup = make_setup(config, dataset, runtime, folder=place, marker=place.name, cores=cores)
+        yield space, setup
 
 
 def _warm(

@@ -23,13 +23,15 @@ from tuner.trial import Interval, Params, ParamValue
 class Limits:
     """What a job allows; ``None`` is no limit. Seconds, MiB, fraction 0–1, CPUs.
 
-    Times hold for as many CPUs as they were measured on, so ``cores`` is asked for exactly.
+    Times hold for as many CPUs, and as many such jobs side by side on the host, as they were
+    measured with, so ``cores`` and ``jobs_per_host`` are asked for exactly.
     """
 
     max_train_time_s: float | None = None
     max_memory_mb: float | None = None
     min_accuracy: float | None = None
     cores: int | None = None
+    jobs_per_host: int = 1
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Evidence:
         measured_at: Seconds since the epoch.
         dataset: Name of the data set it was measured on.
         cores: CPUs that its trials owned; 0 if that is not on record.
+        jobs_per_host: How many such jobs shared the host while it was measured.
     """
 
     params: Params
@@ -59,6 +62,7 @@ class Evidence:
     measured_at: float = 0.0
     dataset: str = ""
     cores: int = 0
+    jobs_per_host: int = 1
 
     @cached_property
     def train_time_s(self) -> float:
@@ -79,6 +83,11 @@ class Evidence:
             time_s.value * (time_s.low / time_s.value) ** wider,
             time_s.value * (time_s.high / time_s.value) ** wider,
         )
+
+    @property
+    def jobs_per_hour(self) -> float:
+        """Trainings that the host ends in an hour, with as many at once as were measured."""
+        return self.jobs_per_host * 3600 / self.train_time_s
 
     @cached_property
     def memory_mb(self) -> float:
@@ -129,21 +138,27 @@ def recommend(
             "no verified study is on record here; run python -m tuner framework=... dataset=... "
             "first, or say where it was tracked (tracking_uri=)"
         )
-    if limits.cores is not None:
-        known = sorted({each.cores for each in evidence if each.cores})
-        evidence = [each for each in evidence if each.cores == limits.cores]
-        if not evidence:
-            raise NothingRecommended(
-                f"nothing was measured on cores={limits.cores}; there is "
-                f"{', '.join(map(str, known)) or 'no number of cores on record'}",
-                binding=["cores"],
-            )
+    for name in ("jobs_per_host", "cores"):
+        evidence = _measured_so(evidence, name, getattr(limits, name))
     fitting = [each for each in evidence if not _violations(each, limits)]
     if not fitting:
         raise _why_nothing(evidence, limits)
     sign = -1 if objective == "accuracy" else 1
     fitting.sort(key=lambda each: (sign * getattr(each, objective), -each.accuracy))
     return Recommendation(fitting[0], tuple(fitting[1:]))
+
+
+def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) -> list[Evidence]:
+    """What was measured under a circumstance that times depend on."""
+    found = [each for each in evidence if wanted in (None, getattr(each, name))]
+    if not found:
+        known = sorted({getattr(each, name) for each in evidence} - {0})
+        raise NothingRecommended(
+            f"nothing was measured with {name}={wanted}; there is "
+            f"{', '.join(map(str, known)) or 'nothing on record about it'}",
+            binding=[name],
+        )
+    return found
 
 
 def _violations(point: Evidence, limits: Limits) -> dict[str, float]:
@@ -192,6 +207,7 @@ def evidence_of(record: StudyRecord) -> list[Evidence]:
             measured_at=record.ended,
             dataset=str(front.get("dataset", "")),
             cores=int(cores[0]) if cores and cores[0].isdecimal() else 0,
+            jobs_per_host=int(front["machine"].get("jobs_per_host", 1)),
         )
         for point in front.get("verified", [])
     ]

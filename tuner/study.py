@@ -7,34 +7,34 @@ import dataclasses
 import datetime
 import math
 import shutil
-from collections.abc import Mapping
-from concurrent.futures import Future, wait
+import socket
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tuner import measure
-from tuner.baseline import BaselineCache
 from tuner.config import TuneConfig, objectives_of, parse_constraint, validate
-from tuner.errors import NoTrialSucceeded, RuntimeUnavailable
-from tuner.executors import Executor, LocalExecutor
+from tuner.databases import without_password
+from tuner.errors import NoTrialSucceeded
+from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
 from tuner.interrupts import DeferredInterrupts
 from tuner.machine_race import MachineRace
 from tuner.preparation import Preparation, prepare, results_place
 from tuner.progress import StudyProgress, make_progress
+from tuner.provision import core_sets, host_facts
 from tuner.registry import tuner_home
 from tuner.report import write_report
 from tuner.results import StudyResult, Verified, default_warnings
-from tuner.schedule import Schedule
-from tuner.search import FactoredSearch, JointSearch
+from tuner.search import Driver, FactoredSearch, JointSearch, RayTuneSearch
+from tuner.search_phase import SearchPhase
 from tuner.study_folder import write_atomically
 from tuner.tracking import Tracker, experiment_name
-from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
+from tuner.trial import Trial, TrialKind, TrialResult
+from tuner.trial_runs import TrialRuns
 from tuner.verification import Verification
 
-_TICK_S = 0.25
-_RACE_OF_LEFT = 1 / 3  # most of the time left to search that a turn of the race may take
+_SEARCHES = {"factored": FactoredSearch, "joint": JointSearch, "raytune": RayTuneSearch}
 
 
 def tune(
@@ -60,9 +60,9 @@ def tune(
     with contextlib.ExitStack() as stack:
         shown = progress or stack.enter_context(make_progress(config.progress))
         prepared = prepare(config, shown, uri)
+        stack.callback(prepared.folder.close)
         interrupts = stack.enter_context(DeferredInterrupts())
-        study = _Study(config, shown, interrupts, prepared, uri, output)
-        stack.callback(study.close)
+        study = _Study(config, shown, interrupts, prepared, uri, output, stack)
         return study.run(command or _command(config))
 
 
@@ -77,11 +77,11 @@ class _Study:
         prepared: Preparation,
         uri: str,
         output: Path,
+        on_exit: contextlib.ExitStack,
     ) -> None:
         self.config, self.progress, self.interrupts = config, progress, interrupts
         self.setup, self.folder = prepared.setup, prepared.folder
         self.objectives = objectives_of(config)
-        self.schedule = Schedule(config.budget, config.seed, config.baseline)
         self.constraints = [parse_constraint(text) for text in config.constraints]
         self.verification = Verification(
             config,
@@ -90,12 +90,16 @@ class _Study:
             self.constraints,
             self.setup.dataset.sizes["test"],
         )
-        self.machine = measure.machine_facts(self.setup.cores)
+        self.machine = host_facts(config.executor)
         self.packages = self.setup.runtime.packages()
+        self.fingerprint = measure.fingerprint(self.machine, self.packages)
+        name = f"{socket.gethostname()}:{self.folder.path}"
+        # several drivers can meet in a storage that is not the study's own
+        self.driver = Driver(name, self.fingerprint) if config.storage else None
+        fresh = config.resume == "never"
         self.space, self.default = prepared.space, prepared.default
         self.race = self._make_race() if config.search.name == "factored" else None
-        make = FactoredSearch if self.race else JointSearch
-        self.search: JointSearch = make(
+        self.search = _SEARCHES[config.search.name](
             self.space,
             self.objectives,
             self.constraints,
@@ -104,27 +108,61 @@ class _Study:
             name=self.folder.path.name,
             default=self.default.params,
             seed=config.seed,
+            driver=self.driver,
+            fresh=fresh,
         )
-        self._compose_anew()
-        self.tracker = Tracker(
-            uri,
-            output,
-            experiment=experiment_name(self.setup.framework.name, self.setup.dataset.requested),
-            study_id=self.folder.path.name,
-            name=f"{self.setup.framework.name} {self.setup.dataset.requested} "
-            f"{self.folder.path.name}",
-            tags=self._study_tags(),
-            params=dataclasses.asdict(config),
+        on_exit.callback(self.search.close)
+        with self.search.alone():
+            self.tracker = Tracker(
+                uri,
+                output,
+                experiment=experiment_name(
+                    self.setup.framework.name, self.setup.dataset.requested
+                ),
+                study_id=self.folder.path.name,
+                name=f"{self.setup.framework.name} {self.setup.dataset.requested} "
+                f"{self.folder.path.name}",
+                tags=self._study_tags(),
+                params=self._shown_config(),
+                fresh=fresh,
+            )
+        self.runs = TrialRuns(
+            self._make_executor, self.folder, self._track, config.budget, progress, interrupts
         )
-        self.executor: Executor = LocalExecutor(self.setup, listener=progress.trial_progress)
-        self.trials: list[TrialResult] = []
+        on_exit.callback(self.runs.close)
+        self.phase = SearchPhase(
+            config,
+            self.setup,
+            self.fingerprint,
+            self.folder,
+            self.search,
+            self.race,
+            self.runs,
+            progress,
+        )
+
+    def _make_executor(self) -> Executor:
+        if self.config.executor.name == "local":
+            _, *others = core_sets(self.config.executor)
+            listener = self.progress.trial_progress
+            if others:
+                return CrowdedExecutor(self.setup, others, listener)
+            return LocalExecutor(self.setup, listener)
+        self.progress.phase("prepare", "the nodes of the Ray cluster")
+        return RayExecutor(
+            self.config,
+            self.setup,
+            self.fingerprint,
+            say=self.progress.message,
+            check=self.interrupts.check,
+        )
 
     def _make_race(self) -> MachineRace:
         return MachineRace(
             self.setup,
             self.space,
             self.default.params,
-            measure.fingerprint(self.machine, self.packages),
+            self.fingerprint,
             tuner_home() / "runtime-maps",
             config=self.config.search,
             budget_s=self.config.budget.time_s,
@@ -135,7 +173,7 @@ class _Study:
     @property
     def points(self) -> list[TrialResult]:
         """All that finalists are picked from: the trials, and what their checkpoints stand for."""
-        return [*self.trials, *self.search.derived]
+        return [*self.phase.trials, *self.search.derived]
 
     def _study_tags(self) -> dict[str, str]:
         dataset = self.setup.dataset
@@ -145,14 +183,17 @@ class _Study:
             "dataset_requested": dataset.requested,
             "dataset_digest": dataset.digest,
             "dataset_warning": dataset.warning,
-            "fingerprint": measure.fingerprint(self.machine, self.packages),
+            "fingerprint": self.fingerprint,
             **{f"machine.{name}": value for name, value in self.machine.items()},
         }
 
-    def close(self) -> None:
-        """End what runs and let go of the study."""
-        self.executor.close()
-        self.folder.close()
+    def _shown_config(self) -> dict[str, Any]:
+        """The configuration as others may see it."""
+        addresses = {
+            name: without_password(getattr(self.config, name))
+            for name in ("storage", "tracking_uri")
+        }
+        return dataclasses.asdict(self.config) | addresses
 
     def run(self, command: str) -> StudyResult:
         """Search, verify, report; whatever was done before is not done again."""
@@ -164,20 +205,28 @@ class _Study:
                 "resume=never starts it anew"
             )
             return self._result(complete=True, verified=self.verification.summary(self.points))
-        self.tracker.begin()
+        if self.phase.leads:
+            self.tracker.begin()
         self.folder.restart_clock()
         if self.folder.facts.get("complete"):  # the budget was raised: verify again at its end
             self.verification.forget()
         self.folder.save(started=self.folder.facts.get("started") or _now())
         try:
             if not self.verification.begun:
-                self._search()
+                self.phase.run()
+            if not self.phase.leads:
+                self.progress.message(
+                    f"the search has ended; the driver that began study {self.folder.path.name} "
+                    "verifies and reports"
+                )
+                return self._result(complete=True, verified=())
             verified = self.verification.run(
                 self.points, self._verify, lambda text: self.progress.phase("verify", text)
             )
         except KeyboardInterrupt:
-            self.executor.cancel()
-            self._finish(self._result(complete=False, verified=()))
+            self.runs.cancel()
+            if self.phase.leads:
+                self._finish(self._result(complete=False, verified=()))
             raise
         result = self._result(complete=True, verified=verified)
         self._finish(result)
@@ -199,147 +248,28 @@ class _Study:
     def _recover(self) -> None:
         """Bring sampler and MLflow up to what the study's folder holds."""
         measure.kill_marked(f"{self.setup.marker}/")
-        self.trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
-        for leftover in self.folder.path.glob("race-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        self.search.recall(self.trials)
-        self._compose_anew()
+        for pattern in ("race-*", "beside-*"):
+            for leftover in self.folder.path.glob(pattern):
+                shutil.rmtree(leftover, ignore_errors=True)
+        trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
         verified = self.folder.results(TrialKind.VERIFY)
-        for result in (*self.trials, *verified):
-            self.tracker.log_trial(result, self.folder.trials / result.trial.name)
-        if self.trials:
+        self.phase.recall(trials)
+        for result in (*trials, *verified):
+            self._track(result)
+        if trials:
             self.progress.message(
-                f"going on with study {self.folder.path.name}: {len(self.trials)} trials and "
+                f"going on with study {self.folder.path.name}: {len(trials)} trials and "
                 f"{len(verified)} verification runs are kept"
             )
 
-    # -- search ---------------------------------------------------------------------------------
-
-    def _search(self) -> None:
-        self._show_search()
-        self._note_default()
-        while self.schedule.allows(len(self.trials), self.folder.elapsed_s):
-            limit_s = self.schedule.limit_s(len(self.trials), self.folder.elapsed_s)
-            self._race(limit_s)
-            number, params = self.search.ask(limit_s)
-            trial = self._new_trial(number, params, limit_s)
-            result = self._measure_default(trial) if number == 0 else self._measure(trial)
-            self.trials.append(result)
-            self.folder.keep(result)
-            self.search.tell(result)
-            self._log(result)
-            self._note_default()
-        self._compose_anew()
-
-    def _compose_anew(self) -> None:
-        """What was composed early, by all that is known of the paces now."""
-        if isinstance(self.search, FactoredSearch) and self.race and self.race.known.probes:
-            self.search.learn_runtimes(self.race.known)
-
-    def _note_default(self) -> None:
-        """What trial 0 takes of the budget; a full run that is paid once a machine takes none."""
-        if self.trials and self.trials[0].measurement and self.config.baseline != "full":
-            spent_s = self.trials[0].measurement.wall_time_s
-            self.schedule = dataclasses.replace(self.schedule, default_s=spent_s)
-
-    def _race(self, limit_s: float) -> None:
-        """Learn what runtime settings cost, while that is worth more than the next trial."""
-        if self.race is None or not self.trials:
-            return
-        assert isinstance(self.search, FactoredSearch)
-        if not self.race.known.probes:  # the default's pace first, by which all is planned
-            self._race_for(self.search, math.inf)
-        least_hope = self.search.least_hope(limit_s)
-        if self.race.is_worth(least_hope):
-            self._race_for(self.search, least_hope)
-
-    def _race_for(self, search: FactoredSearch, least_hope: float) -> None:
-        assert self.race is not None
-        self.progress.phase("race", "which runtime settings train fastest")
-        left_s = self.schedule.search_end_s - self.folder.elapsed_s
-        self.race.run(least_hope, _RACE_OF_LEFT * left_s)
-        search.learn_runtimes(self.race.known)
-        self._show_search()
-
-    def _show_search(self) -> None:
-        self.progress.phase("search", f"{self.setup.framework.title} on {self.setup.dataset.name}")
-
-    def _new_trial(self, number: int, params: Mapping[str, Any], limit_s: float) -> Trial:
-        curve = self.search.shortest if isinstance(self.search, FactoredSearch) else 0
-        if number == 0:
-            return dataclasses.replace(self.schedule.default_trial(params), curve=curve)
-        trial = self.schedule.search_trial(number, params, limit_s, self._rivals())
-        counted = {each.metric for each in self.objectives}
-        counted |= {each.objective.metric for each in self.constraints}
-        warm = self.race is not None and not counted & {"avg_memory_bytes", "peak_memory_bytes"}
-        return dataclasses.replace(trial, curve=curve, warm=warm)
-
-    def _rivals(self) -> tuple[tuple[float, float], ...]:
-        """What a trial must keep up with where accuracy and time are all that counts."""
-        if {each.name for each in self.objectives} != {"accuracy", "train_time_s"}:
-            return ()
-        return tuple(
-            (point.train_time_s, point.val_accuracy)
-            for each in self.search.front
-            if not each.trial.projected
-            for point in each.checkpoints
-        )
-
-    def _measure_default(self, trial: Trial) -> TrialResult:
-        """Trial 0; run in full it is paid once a machine, and not from the budget."""
-        if self.config.baseline != "full":
-            return self._checked_default(self._measure(trial))
-        fingerprint = measure.fingerprint(self.machine, self.packages)
-        cache = BaselineCache(tuner_home() / "baselines", self.setup, trial, fingerprint)
-        folder = self.folder.trials / trial.name
-        result = cache.fetch(folder)
-        if result is None:
-            result = self._checked_default(self._measure(trial))
-            cache.keep(folder, result)
-            self.folder.restart_clock()
-        else:
-            self.progress.message(f"the default's full run of {cache.folder.name} is reused")
-        return result
-
-    def _checked_default(self, result: TrialResult) -> TrialResult:
-        """Trial 0 as the reference it must be: projected where it could not end in time."""
-        if result.status is TrialStatus.UNAVAILABLE:
-            raise RuntimeUnavailable(
-                f"{self.setup.framework.name}: {result.reason}: "
-                f"{(result.log_tail.splitlines() or [''])[-1]}; "
-                f"python -m tuner runtimes check {self.setup.framework.name} tests its runtime"
-            )
-        if result.status is not TrialStatus.STOPPED or result.measurement is None:
-            return result
-        if result.ended_itself:  # as long as the default ever trains
-            return result
-        return result.projected("the budget allows no more")
-
-    # -- running and telling --------------------------------------------------------------------
-
-    def _measure(self, trial: Trial) -> TrialResult:
-        """Run one trial while the display goes on. Ctrl-C ends it and is raised on."""
-        self.interrupts.check()
-        self.progress.trial_started(trial)
-        future = self.executor.submit(trial)
-        while not _is_done(future):
-            self.interrupts.check()
-            self._tell_budget()
-        self._tell_budget()
-        return future.result()
-
-    def _tell_budget(self) -> None:
-        budget = self.config.budget
-        self.progress.budget(self.folder.elapsed_s, budget.time_s, len(self.trials), budget.trials)
-
     def _verify(self, trial: Trial) -> None:
-        result = self._measure(trial)
+        result = self.runs.measure(trial)
         self.folder.keep(result)
-        self._log(result)
+        self.runs.tell(result, self.search.front)
 
-    def _log(self, result: TrialResult) -> None:
-        self.progress.trial_finished(result, self.search.front)
-        self.tracker.log_trial(result, self.folder.trials / result.trial.name)
+    def _track(self, result: TrialResult) -> None:
+        with self.search.alone():  # what is half written was left by one who is no more
+            self.tracker.log_trial(result, self.folder.trials / result.trial.name)
 
     def _result(self, *, complete: bool, verified: tuple[Verified, ...]) -> StudyResult:
         dataset, budget = self.setup.dataset, self.config.budget
@@ -352,14 +282,14 @@ class _Study:
             model=self.config.model,
             objectives=tuple(self.objectives),
             constraints=tuple(map(str, self.constraints)),
-            trials=tuple(self.trials),
+            trials=tuple(self.phase.trials),
             derived=tuple(self.search.derived),
             runtimes=self.race.known if self.race and self.race.known.probes else None,
             verifications=tuple(self.folder.results(TrialKind.VERIFY)),
             verified=verified,
             machine=self.machine,
             runtime=self.packages,
-            warnings=(*filter(None, [dataset.warning]), *default_warnings(self.trials)),
+            warnings=(*filter(None, [dataset.warning]), *default_warnings(self.phase.trials)),
             started=str(self.folder.facts.get("started", "")),
             elapsed_s=self.folder.elapsed_s,
             budget={
@@ -381,15 +311,11 @@ class _Study:
         self.progress.phase("report")
         folder = self.folder.path / "report"
         files = write_report(result, folder)
-        resolved = yaml.safe_dump(dataclasses.asdict(self.config), sort_keys=False)
+        resolved = yaml.safe_dump(self._shown_config(), sort_keys=False)
         write_atomically(folder / "config.yaml", resolved)
         files.append(folder / "config.yaml")
         tags = {"elapsed_s": f"{result.elapsed_s:.0f}", "trials": str(len(result.trials))}
         self.tracker.finish(files, tags, complete=result.complete)
-
-
-def _is_done(future: Future[TrialResult]) -> bool:
-    return bool(wait([future], timeout=_TICK_S).done)
 
 
 def _now() -> str:

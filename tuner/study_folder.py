@@ -19,6 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tuner.config import TuneConfig
+from tuner.databases import without_password
 from tuner.datasets import Dataset
 from tuner.errors import ConfigError, StorageError
 from tuner.space import SearchSpace
@@ -41,7 +42,7 @@ def study_id(config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str)
         "executor": dataclasses.asdict(config.executor),
         "goals": [config.model, config.objectives, config.constraints, config.seed],
         "default": [config.baseline, config.budget.default_share],
-        "kept": [uri, config.storage],
+        "kept": [without_password(uri), without_password(config.storage)],
     }
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -140,6 +140,11 @@ class CurveModel:
         return mean.reshape(count, length), deviation.reshape(count, length)
 
 
+def expected_accuracy(mean: _Array) -> _Array:
+    """What a prediction's mean, the logarithm of the error, is as an accuracy (fraction)."""
+    return 1 + _LEAST_ERROR - np.exp(mean)
+
+
 def merit(accuracy: float) -> float:
     """How far the logarithm of the error is below that of blind guessing.
 

@@ -18,7 +18,15 @@ import optuna
 from tuner.composition import Composition
 from tuner.results import least_of_interest
 from tuner.runtime_map import Probe, RuntimeMap
-from tuner.search.curves import BLIND_ERROR, Curve, CurveModel, front_area, front_gain, merit
+from tuner.search.curves import (
+    BLIND_ERROR,
+    Curve,
+    CurveModel,
+    expected_accuracy,
+    front_area,
+    front_gain,
+    merit,
+)
 from tuner.search.joint import JointSearch
 from tuner.space import Choices, Range
 from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
@@ -48,7 +56,7 @@ class FactoredSearch(JointSearch):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._composition = self._compose_with(RuntimeMap())
-        self._random = np.random.default_rng([self._seed, len(self._study.trials)])
+        self._random = np.random.default_rng([self._seed, self._stream + len(self._study.trials)])
         iterations = self.space.params["iterations"]
         assert isinstance(iterations, Range)
         self.shortest = int(iterations.low)
@@ -62,6 +70,7 @@ class FactoredSearch(JointSearch):
         ]
         self._results: list[TrialResult] = []
         self._proposal: _Proposal | None = None
+        self._flying: dict[int, _Proposal] = {}
         self._promised, self._gained = 0.0, 0.0
         origins = (each.user_attrs.get(_ORIGIN) for each in self._study.get_trials(deepcopy=False))
         self._stored = {each for each in origins if each}
@@ -100,14 +109,16 @@ class FactoredSearch(JointSearch):
     def _compose_with(self, runtimes: RuntimeMap) -> Composition:
         return Composition(self.space, runtimes, self.objectives, self.constraints)
 
-    def ask(self, limit_s: float = math.inf) -> tuple[int, dict[str, ParamValue]]:
-        """The next trial: its number and params; trained for at most about ``limit_s``."""
+    def _ask(self, limit_s: float) -> tuple[int, dict[str, ParamValue]]:
         if not self._waiting():
-            self._enqueue(self._next_number(), self._propose(limit_s).params)
-        return super().ask(limit_s)
+            number = self._next_number()
+            proposal = self._flying[number] = self._propose(limit_s)
+            self._proposal = None
+            self._enqueue(proposal.params, number)
+        return super()._ask(limit_s)
 
     def _learn(self, result: TrialResult) -> None:
-        before, proposal = self._front_points(), self._proposal
+        before, proposal = self._front_points(), self._flying.pop(result.trial.number, None)
         super()._learn(result)
         self._results.append(result)
         self._learn_pace(result)
@@ -149,7 +160,8 @@ class FactoredSearch(JointSearch):
         points = self._composition.points(result)
         self.derived += points
         self._extend_front(points)
-        if not points or result.trial.name in self._stored:
+        known = result.trial.name in self._stored or result.trial.number in self._foreign
+        if not points or known:
             return
         self._stored.add(result.trial.name)
         for point in points:
@@ -209,11 +221,12 @@ class FactoredSearch(JointSearch):
         self._model.fit(curves)
         places = np.array([self._place(each) for each in candidates])
         mean, deviation = self._model.predict(places, np.tile(self._grid, (len(places), 1)))
-        front, least = self._front_points(), self._least_accuracy
+        front, least = [*self._front_points(), *self._expected()], self._least_accuracy
         gains = front_gain(mean, deviation, times, front, seen=seen, least_accuracy=least)
         gains *= fits  # what is longer is stopped
         worth = gains / costs
         tried = {self._place(each.params) for each in self._results}
+        tried |= {self._place(each.params) for each in self._flying.values()}
         untried = [row for row, place in enumerate(map(tuple, places)) if place not in tried]
         if untried and untried[0] < len(starts):
             row = untried[0]
@@ -232,6 +245,16 @@ class FactoredSearch(JointSearch):
             height=max(0.0, reached) / float(np.log(times.max() / times.min())),
             times_s=times,
         )
+
+    def _expected(self) -> list[tuple[float, float]]:
+        """Training time and accuracy that running trials will add, if the model is right."""
+        found: list[tuple[float, float]] = []
+        for each in self._flying.values():
+            grid = self._grid[self._grid <= int(each.params["iterations"] or 1)]
+            mean, _ = self._model.predict(np.array([self._place(each.params)]), grid[None, :])
+            times = self._pace(each.params) * grid
+            found += zip(times.tolist(), expected_accuracy(mean[0]).tolist(), strict=True)
+        return found
 
     def _looks(self, times: _Array) -> tuple[_Flags, _Array]:
         """Where workers look at the accuracy on their way along curves, and what runs cost.

@@ -38,7 +38,7 @@ from tuner.service.models import (
     Study,
     StudyRequest,
 )
-from tuner.service.orders import own_words, words_of_recheck, words_of_study
+from tuner.service.orders import words_of_recheck, words_of_study
 from tuner.service.page import render_page
 from tuner.service.records import Records, Snapshot
 from tuner.tracking import StudyRecord
@@ -61,7 +61,7 @@ def make_app(
     uri: str,
     jobs: Jobs,
     *,
-    output: str = ".",
+    words: Sequence[str] = (),
     framework_path: str | None = None,
     token: str = "",
     local: bool = True,
@@ -72,7 +72,7 @@ def make_app(
     Args:
         uri: MLflow's tracking address.
         jobs: The studies that were asked for.
-        output: Folder that studies leave their report in.
+        words: Overrides of every study that is asked for.
         framework_path: Folder with frameworks of the user's own.
         token: What clients must send as ``Authorization: Bearer``; empty where none is needed.
         local: Whether it is meant for this machine alone: then other names for it are refused, so
@@ -111,7 +111,7 @@ def make_app(
 
     _add_answers(app, records, framework_path)
     _add_lists(app, records, jobs, framework_path)
-    _add_orders(app, records, jobs, own_words(uri, output, framework_path))
+    _add_orders(app, records, jobs, words)
 
     @app.get("/v1/healthz", tags=["service"])
     def healthz() -> Health:
@@ -169,7 +169,7 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
 
 def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint]:
     """Verified configurations on a data set, by training time."""
-    evidence = now.evidence_for(framework, dataset)
+    evidence = [each for each in now.evidence_for(framework, dataset) if each.jobs_per_host == 1]
     rows = [[each.accuracy, each.train_time_s] for each in evidence]
     front = set(pareto_front(rows, _GOALS)) if rows else set()
     points = [

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from tuner.composing import compose
 from tuner.errors import TunerError
 from tuner.progress import StudyProgress
@@ -25,6 +27,7 @@ from tuner.study_folder import write_atomically
 from tuner.trial import TrialKind, TrialResult
 
 JOB, PROGRESS, OUTCOME = "job.json", "progress.json", "outcome.json"
+_TURN = "turn.lock"
 _EVERY_S = 1.0
 _INTERRUPTED = 130
 
@@ -71,7 +74,8 @@ def main(folder: Path) -> int:
     words = json.loads((folder / JOB).read_text(encoding="utf-8"))["words"]
     command = " ".join(["python -m tuner", *words])
     try:
-        result = tune(compose(words), _Told(folder / PROGRESS), command=command)
+        with FileLock(folder.parent.parent / _TURN):  # services of other stores have jobs too
+            result = tune(compose(words), _Told(folder / PROGRESS), command=command)
         outcome = {"study_id": result.study_id, "reason": ""}
         code = 0
     except TunerError as error:

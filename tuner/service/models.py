@@ -32,6 +32,9 @@ class Question(_Strict):
     cores: Annotated[int, Field(gt=0, le=65536)] | None = Field(
         None, description="CPUs that the job will have, as many as it was measured on"
     )
+    jobs_per_host: Annotated[int, Field(gt=0, le=65536)] = Field(
+        1, description="such jobs that will share the host, as many as were measured side by side"
+    )
     objective: Literal["train_time_s", "accuracy", "memory_mb"] = "train_time_s"
 
 
@@ -57,7 +60,7 @@ class StudyRequest(_Strict):
     framework: Name
     dataset: Name = "mnist"
     model: Literal["default", "lenet"] | None = None
-    search: Literal["factored", "joint"] | None = None
+    search: Literal["factored", "joint", "raytune"] | None = None
     budget: Literal["quick", "default", "thorough"] | None = None
     time_s: Annotated[float, Field(ge=1, le=_MOST_STUDY_S)] | None = Field(
         None, description="of the whole study, s; else that of the budget"
@@ -66,6 +69,9 @@ class StudyRequest(_Strict):
     objectives: Annotated[list[Name], Field(min_length=1, max_length=8)] | None = None
     constraints: Annotated[list[Limit], Field(max_length=8)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    jobs_per_host: Annotated[int, Field(ge=1, le=65536)] = Field(
+        1, description="measure each trial beside that many less one, on a share of the cores"
+    )
 
 
 class RecheckRequest(_Strict):
@@ -161,6 +167,7 @@ class Answer(BaseModel):
     environment: dict[str, str]
     settings: str | None = Field(None, description="the framework's own settings file")
     measured: Measured
+    jobs_per_hour: float = Field(description="trainings that the whole host ends in an hour")
     promised: Promise
     against_default: dict[str, Any] | None
     evidence: Proof

@@ -28,13 +28,16 @@ def words_of_study(request: StudyRequest, kept: Sequence[str]) -> list[str]:
     Raises:
         TunerError: If they are none that could be run.
     """
-    given = request.model_dump(exclude={"kind", "time_s"}, exclude_none=True)
+    own = {"kind", "time_s", "jobs_per_host"}
+    given = request.model_dump(exclude=own, exclude_none=True)
     words = [
         f"{name}={value if isinstance(value, str) else _quoted(value)}"
         for name, value in given.items()
     ]
     if request.time_s is not None:
         words.append(f"budget.time_s={request.time_s}")
+    if request.jobs_per_host > 1:
+        words += ["experiment=tenancy", f"executor.jobs_per_host={request.jobs_per_host}"]
     return _checked([*words, *kept])
 
 
@@ -66,6 +69,7 @@ def words_of_recheck(
             "search=joint", "search.warm_start=false", f"prior=[{prior}]",
             f"budget.trials={len(finalists) + 1}", f"verify.finalists={len(finalists)}",
             "baseline=projected", f"budget.default_share={_RECHECK_SHARE}",
+            f"executor.jobs_per_host={first.jobs_per_host}",
             f"seed={secrets.randbelow(2**31)}",  # a study of its own, not the one before
             *kept,
         ]
@@ -87,7 +91,13 @@ def _quoted(value: Any) -> str:
     return json.dumps(value)
 
 
-def own_words(uri: str, output: str, framework_path: str | None) -> list[str]:
-    """The overrides of all studies: what they find goes where the service looks."""
-    words = [f"tracking_uri={_quoted(uri)}", f"output={_quoted(output)}", "progress=none"]
-    return [*words, f"framework_path={framework_path}"] if framework_path else words
+def own_words(uri: str, output: str, framework_path: str | None, more: Sequence[str]) -> list[str]:
+    """The overrides of all studies: what they find goes where the service looks.
+
+    Raises:
+        TunerError: If no study could be run with them.
+    """
+    words = [f"tracking_uri={_quoted(uri)}", f"output={_quoted(output)}", "progress=none", *more]
+    if framework_path:
+        words.append(f"framework_path={framework_path}")
+    return _checked(words)

@@ -106,7 +106,8 @@ def _stale(studies: Sequence[StudyRecord], framework_path: str | None) -> Iterat
             packages[name] = {}
             with suppress(TunerError):  # a framework that is none of ours
                 packages[name] = find_runtime(load_framework(name, framework_path)).packages()
-        # a study on some of this machine's cores is none of another machine
-        here = fingerprint({**machine, "cores": then.get("cores", "")}, packages[name])
+        # a study on some of this machine's cores, or on a shared host, is none of another machine
+        use = {name: then[name] for name in ("cores", "jobs_per_host") if name in then}
+        here = fingerprint({**machine, **use}, packages[name])
         if here != fingerprint(then, study.front["runtime"]):
             yield study.run_id

@@ -7,6 +7,7 @@ import hashlib
 import ipaddress
 import os
 import socket
+from collections.abc import Sequence
 
 import uvicorn
 
@@ -14,6 +15,7 @@ from tuner.errors import ConfigError
 from tuner.registry import tuner_home
 from tuner.service.app import make_app
 from tuner.service.jobs import Jobs
+from tuner.service.orders import own_words
 
 TOKEN = "TUNER_SERVICE_TOKEN"  # noqa: S105 - the name of a variable
 _LEAST_TOKEN = 16
@@ -27,6 +29,7 @@ def serve(
     *,
     output: str = ".",
     framework_path: str | None = None,
+    words: Sequence[str] = (),
 ) -> None:
     """Serve what is on record at ``uri``, and run the studies that are asked for, until Ctrl-C.
 
@@ -37,12 +40,15 @@ def serve(
         port: TCP port; 0 for any that is free, which is printed.
         output: Folder that studies leave their report in.
         framework_path: Folder with frameworks of the user's own.
+        words: Further overrides of every study that is asked for.
 
     Raises:
         ConfigError: If the address cannot be listened on, or needs a token.
+        TunerError: If studies cannot be run with ``words``.
     """
     if not 0 <= port <= _MOST_PORT:  # the system would take it modulo 65536
         raise ConfigError(f"port must be at least 0 and at most {_MOST_PORT}, got {port}")
+    whole = own_words(uri, output, framework_path, words)
     token = os.environ.get(TOKEN, "")
     local = _is_loopback(host)
     if not local and len(token) < _LEAST_TOKEN:
@@ -57,7 +63,7 @@ def serve(
     store = hashlib.sha256(uri.encode()).hexdigest()[:12]
     jobs = Jobs(tuner_home() / "jobs" / store)
     app = make_app(
-        uri, jobs, output=output, framework_path=framework_path,
+        uri, jobs, words=whole, framework_path=framework_path,
         token=token, local=local and not token,
     )  # fmt: skip
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)

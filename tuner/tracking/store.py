@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -10,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.databases import exclusive, without_password
 from tuner.errors import StorageError
 
 if TYPE_CHECKING:
@@ -68,11 +70,14 @@ def connect(uri: str) -> MlflowClient:
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         try:
             _make_database(uri)
-            client = MlflowClient(tracking_uri=uri)
-            client.search_experiments(max_results=1)
+            # to hold a server is to ask it once; MLflow asks one that is not there for minutes
+            with contextlib.nullcontext() if local_database(uri) else exclusive(uri):
+                client = MlflowClient(tracking_uri=uri)
+                client.search_experiments(max_results=1)  # makes the tables of a new database
         except (MlflowException, SQLAlchemyError, OSError) as error:
             first_line = str(error).strip().splitlines()[0]
-            raise StorageError(f"MLflow store {uri} cannot be used: {first_line}") from error
+            shown = without_password(uri)
+            raise StorageError(f"MLflow store {shown} cannot be used: {first_line}") from error
     return client
 
 

@@ -36,6 +36,7 @@ class Tracker:
         name: Name of the parent run.
         tags: Further tags of the parent run; its trials share the ``fingerprint``.
         params: Configuration of the study, a tree, shown as params of the parent run.
+        fresh: Throw away what an earlier study of this id left.
 
     Raises:
         StorageError: If the store cannot be used.
@@ -51,20 +52,27 @@ class Tracker:
         name: str,
         tags: Mapping[str, str],
         params: Mapping[str, Any],
+        fresh: bool = False,
     ) -> None:
         check_writable(uri, folder)
         self._fingerprint = tags["fingerprint"]
         self._client = connect(uri)
         self._experiment = _experiment_id(self._client, experiment, uri, folder)
-        parents = search_runs(
-            self._client, self._experiment, f"tags.`{STUDY_TAG}` = '{study_id}'", newest=1
-        )
-        if parents:
+        parents = search_runs(self._client, self._experiment, f"tags.`{STUDY_TAG}` = '{study_id}'")
+        if fresh:
+            self._delete([each.info.run_id for each in parents])
+        if parents and not fresh:
             self.run_id = parents[0].info.run_id
         else:
             self.run_id = self._create(name, {**tags, STUDY_TAG: study_id})
             self._log(self.run_id, params=_flatten(params))
         self._logged = self._reconcile()
+
+    def _delete(self, parents: Sequence[str]) -> None:
+        for parent in parents:
+            for run in children_of(self._client, self._experiment, parent):
+                self._client.delete_run(run.info.run_id)
+            self._client.delete_run(parent)
 
     def begin(self) -> None:
         """The study goes on: show it as running."""

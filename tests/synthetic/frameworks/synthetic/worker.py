@@ -42,6 +42,14 @@ def hang(trial):
     time.sleep(3600)
 
 
+def nap(trial):
+    time.sleep(1)
+
+
+def rest(trial):
+    time.sleep(10)
+
+
 def segfault(trial):
     ctypes.string_at(0)
 
@@ -91,6 +99,8 @@ def allocate(trial):
 # Faults that strike once, at the first iteration.
 FAULTS = {
     "hang": hang,
+    "nap": nap,
+    "rest": rest,
     "segfault": segfault,
     "memory": take_memory,
     "disk": fill_disk,

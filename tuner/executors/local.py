@@ -1,4 +1,4 @@
-"""Where trials run: how many at once, on which cores."""
+"""Trials on this machine, one at a time."""
 
 from __future__ import annotations
 
@@ -6,29 +6,12 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
 
 from tuner.runner import TrialSetup, WorkerSession, run_trial
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
 from tuner.watch import Listener
 
 _RATE_S = 5.0  # a long run that was disturbed has its rate measured anew for about this long
-
-
-class Executor(Protocol):
-    """Runs trials. A trial's failure is a result; only the tuner's own faults raise."""
-
-    slots: int
-    """Trials that may run at once, each on cores of its own."""
-
-    def submit(self, trial: Trial) -> Future[TrialResult]:
-        """Start ``trial`` as soon as a slot is free."""
-
-    def cancel(self) -> None:
-        """End every running trial; their results are ``INTERRUPTED``."""
-
-    def close(self) -> None:
-        """Cancel, and give everything back."""
 
 
 class LocalExecutor:

@@ -1,0 +1,125 @@
+"""What is deployed is what its tools accept: those of Docker, of Compose, Helm and Kubernetes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tuner.commands import serve_command
+from tuner.errors import ConfigError
+
+PROJECT = Path(__file__).parent.parent
+DEPLOY = PROJECT / "deploy"
+CHART = DEPLOY / "helm" / "tuner"
+GIVEN = ("--set", "token=secret", "--set", "postgresql.password=secret")
+CASES = {
+    "as it is": GIVEN,
+    "without Ray": (*GIVEN, "--set", "ray.enabled=false"),
+    "with a server and a secret of one's own": (
+        *("--set", "existingSecret=mine", "--set", "postgresql.enabled=false"),
+        *("--set", "postgresql.url=postgresql://me@there"),
+    ),
+    "on chosen nodes": (
+        *GIVEN,
+        *("--set", "ray.nodeSelector.kind=fast", "--set", "service.nodeSelector.kind=fast"),
+        *("--set", "storageClassName=ssd", "--set", "privileged=false"),
+    ),
+}
+
+
+def run(name: str, *words: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """A program of the development requirements."""
+    program = shutil.which(name, path=Path(sys.executable).parent)
+    if program is None:
+        pytest.skip(f"{name} is not installed (requirements-dev.txt)")
+    command = [program, *map(str, words)]
+    return subprocess.run(command, check=check, capture_output=True, text=True)
+
+
+def rendered(words: tuple[str, ...]) -> list[dict[str, Any]]:
+    text = run("helm", "template", "release", CHART, "--kube-version", "1.32.0", *words).stdout
+    return list(yaml.safe_load_all(text))
+
+
+def test_the_image_is_built_by_the_rules():
+    assert run("hadolint", DEPLOY / "Dockerfile").stdout == ""
+
+
+def test_the_image_has_all_that_it_copies():
+    text = (DEPLOY / "Dockerfile").read_text()
+    copied = re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE)
+    sources = [word for words in copied for word in words.split()]
+    assert len(sources) > 5
+    assert all((PROJECT / each).exists() for each in sources)
+
+
+def test_the_compose_file_is_one():
+    run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
+
+
+def test_what_the_containers_start_is_understood():
+    """The words of the compose file and of the chart are the command line's own."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["service"][
+        "command"
+    ]
+    pods = [each for each in rendered(GIVEN) if each["metadata"]["name"] == "release"]
+    (chart,) = (each for each in pods if each["kind"] == "StatefulSet")
+    (container,) = chart["spec"]["template"]["spec"]["containers"]
+    for command, *words in (compose, container["args"]):
+        assert command == "serve"
+        # without a token of its own it goes no further than this
+        with pytest.raises(ConfigError, match="must hold a token"):
+            serve_command(words)
+
+
+def test_the_chart_is_well_formed():
+    run("helm", "lint", "--strict", CHART, *GIVEN)
+
+
+@pytest.mark.parametrize("words", CASES.values(), ids=CASES)
+def test_kubernetes_takes_what_the_chart_makes(words):
+    kubernetes = pytest.importorskip("kubernetes_validate")
+    made = rendered(words)
+    kinds = [each["kind"] for each in made]
+    assert {"StatefulSet", "Service"} <= set(kinds)
+    assert ("RayCluster" in kinds) is ("ray.enabled=false" not in words)
+    for each in made:
+        if each["kind"] != "RayCluster":  # KubeRay's own; what Kubernetes knows of it are its pods
+            kubernetes.validate(each, "1.32", strict=True)
+            continue
+        groups = [each["spec"]["headGroupSpec"], *each["spec"]["workerGroupSpecs"]]
+        for group in groups:
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray"}}
+            kubernetes.validate(pod | {"spec": group["template"]["spec"]}, "1.32", strict=True)
+
+
+def test_nodes_have_the_cores_that_a_trial_wants():
+    (cluster,) = (each for each in rendered(GIVEN) if each["kind"] == "RayCluster")
+    (group,) = cluster["spec"]["workerGroupSpecs"]
+    (container,) = group["template"]["spec"]["containers"]
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    limits, requests = (container["resources"][each] for each in ("limits", "requests"))
+    assert limits == requests, "else its cores are not its own"
+    assert int(limits["cpu"]) % values["ray"]["coresPerTrial"] == 0
+    pinned = (PROJECT / "requirements-ray.txt").read_text().strip()
+    assert pinned == f"ray[tune]=={cluster['spec']['rayVersion']}"
+
+
+@pytest.mark.parametrize("given", [(), ("--set", "token=a")])
+def test_a_chart_without_its_secrets_is_refused(given):
+    done = run("helm", "template", "release", CHART, *given, check=False)
+    assert done.returncode != 0
+    assert "is required" in done.stderr
+
+
+def test_no_manifest_holds_a_password():
+    for each in rendered(GIVEN):
+        if each["kind"] != "Secret":
+            assert "secret@" not in yaml.safe_dump(each)

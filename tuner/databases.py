@@ -1,0 +1,48 @@
+"""Databases by their address: held by one process at a time, shown without a password."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from filelock import FileLock
+from sqlalchemy import NullPool, create_engine, func, make_url, select
+from sqlalchemy.exc import ArgumentError
+
+_LOCK = int.from_bytes(b"tuner")  # PostgreSQL's advisory locks have numbers for names
+
+
+@contextlib.contextmanager
+def exclusive(address: str) -> Iterator[None]:
+    """Hold a database among all who hold it this way; not to be nested.
+
+    Who dies lets go. An address of no database, an MLflow server's for instance, is not held.
+
+    Args:
+        address: SQLAlchemy's, of SQLite or PostgreSQL.
+
+    Raises:
+        sqlalchemy.exc.SQLAlchemyError: If the server cannot be reached.
+    """
+    try:
+        url = make_url(address)
+    except ArgumentError:
+        url = None
+    kind = url.get_backend_name() if url else ""
+    if url and kind == "sqlite" and url.database:
+        with FileLock(f"{url.database}.lock"):
+            yield
+    elif url and kind == "postgresql":
+        with create_engine(url, poolclass=NullPool).begin() as connection:
+            connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            yield
+    else:
+        yield
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown and kept."""
+    try:
+        return make_url(address).render_as_string(hide_password=True)
+    except ArgumentError:
+        return address

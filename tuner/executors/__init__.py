@@ -1,0 +1,8 @@
+"""Where trials run: how many at once, on which cores."""
+
+from tuner.executors.base import Executor
+from tuner.executors.cluster import RayExecutor
+from tuner.executors.crowded import CrowdedExecutor
+from tuner.executors.local import LocalExecutor, run_undisturbed
+
+__all__ = ["CrowdedExecutor", "Executor", "LocalExecutor", "RayExecutor", "run_undisturbed"]

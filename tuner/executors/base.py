@@ -1,0 +1,25 @@
+"""What every executor does."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Protocol
+
+from tuner.trial import Trial, TrialResult
+
+
+class Executor(Protocol):
+    """Runs trials. A trial's failure is a result; only the tuner's own faults raise."""
+
+    @property
+    def slots(self) -> int:
+        """Trials that may run at once, each on cores of its own."""
+
+    def submit(self, trial: Trial) -> Future[TrialResult]:
+        """Start ``trial`` as soon as a slot is free."""
+
+    def cancel(self) -> None:
+        """End every running trial; their results are ``INTERRUPTED``."""
+
+    def close(self) -> None:
+        """Cancel, and give everything back."""

@@ -1,0 +1,314 @@
+"""Trials on a Ray cluster (https://docs.ray.io): Ray finds the machines and carries the results.
+
+Each slot is an actor that owns a core set of a node and keeps a framework's worker below it (Ray's
+own processes cannot host another Python). Slots on machines that differ from this one are not
+used: times compare on like machines only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tuner import measure
+from tuner.config import ExecutorConfig, TuneConfig
+from tuner.errors import ConfigError, RuntimeUnavailable
+from tuner.executors.node import Answer, NodeSlot
+from tuner.runner import TrialSetup
+from tuner.trial import Trial, TrialResult, TrialStatus
+
+_MOST_SLOTS = 512
+_LOOK_S = 10.0  # between two looks for nodes that have joined
+_TICK_S = 0.25
+_REACH_S = 5.0
+_LOSSES = 3  # a trial that was lost so often is what kills its nodes
+
+
+@dataclass(order=True)
+class _Slot:
+    """One on a node; the lowest is taken first, so that runs in turn are on one machine."""
+
+    rank: tuple[int, int]
+    node: str
+    actor: Any
+    name: str
+
+
+class RayExecutor:
+    """Runs trials on the nodes of a Ray cluster that are like this machine.
+
+    Nodes that join later are used too. A trial whose node is lost runs again elsewhere. Progress
+    within a trial is not told.
+
+    Args:
+        config: Of the study; ``config.executor`` says which cluster.
+        setup: Of trials on this machine.
+        fingerprint: Of this machine and the runtime's packages.
+        say: Told which nodes are not used, and which are lost.
+        check: Called while nodes prepare themselves; what it raises ends that.
+
+    Raises:
+        ConfigError: If Ray is not installed or there is no cluster at the address.
+        RuntimeUnavailable: If no node can run trials.
+    """
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        setup: TrialSetup,
+        fingerprint: str,
+        say: Callable[[str], None],
+        check: Callable[[], None],
+    ) -> None:
+        self._config, self._setup, self._fingerprint, self._say = config, setup, fingerprint, say
+        self._own = _connect(config.executor)
+        self._pool = ThreadPoolExecutor(_MOST_SLOTS, thread_name_prefix="ray")
+        self._changed = threading.Condition()
+        self._free: list[_Slot] = []
+        self._busy: list[_Slot] = []
+        self._actors: list[Any] = []
+        self._opening = 0
+        self._seen: dict[str, int] = {}  # nodes in the order of their coming
+        self._looked = -_LOOK_S
+        self._cancelled = False
+        self._refused: list[str] = []
+        try:
+            self._look_for_nodes()
+            self._wait_for_first(check)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_for_first(self, check: Callable[[], None]) -> None:
+        """Have one slot at least; the others join as they are ready."""
+        with self._changed:
+            while not self.slots and self._opening:
+                check()
+                self._changed.wait(_TICK_S)
+        if not self.slots:
+            why = "; ".join(self._refused) or "there is none with enough CPUs"
+            raise RuntimeUnavailable(f"no node of the Ray cluster can run trials: {why}")
+
+    @property
+    def slots(self) -> int:
+        """Trials that may run at once now."""
+        return len(self._free) + len(self._busy)
+
+    def submit(self, trial: Trial) -> Future[TrialResult]:
+        """Start ``trial`` as soon as a slot is free."""
+        return self._pool.submit(self._run, trial)
+
+    def _run(self, trial: Trial) -> TrialResult:
+        import ray
+        from ray.exceptions import RayError, RayTaskError
+
+        for _ in range(_LOSSES):
+            slot = self._take()
+            if slot is None:
+                break
+            try:
+                result, files = cast("Answer", ray.get(slot.actor.run.remote(trial)))
+            except RayTaskError as error:
+                raise RuntimeUnavailable(f"{slot.name}: {_reason(error)}") from error
+            except RayError:  # slot, node or network
+                self._lose(slot)
+                if self._cancelled:
+                    break
+                self._say(f"{slot.name} was lost while it ran {trial.name}, which runs again")
+                continue
+            self._give_back(slot)
+            self._keep(trial, files)
+            return result
+        else:
+            return TrialResult(trial, TrialStatus.CRASHED, f"{_LOSSES} slots were lost under it")
+        return TrialResult(trial, TrialStatus.INTERRUPTED, "the tuner was stopped")
+
+    def _keep(self, trial: Trial, files: Mapping[str, bytes]) -> None:
+        folder = self._setup.folder / trial.name
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+    # -- slots ----------------------------------------------------------------------------------
+
+    def _take(self) -> _Slot | None:
+        """The lowest that is free; ``None`` once all is to end."""
+        while not self._cancelled:
+            self._look_for_nodes()
+            with self._changed:
+                if not self._free:
+                    self._changed.wait(_TICK_S)
+                if self._free:
+                    slot = min(self._free)
+                    self._free.remove(slot)
+                    self._busy.append(slot)
+                    return slot
+                if not self._busy and not self._opening:
+                    raise RuntimeUnavailable("every node of the Ray cluster was lost")
+        return None
+
+    def _give_back(self, slot: _Slot) -> None:
+        with self._changed:
+            self._busy.remove(slot)
+            self._free.append(slot)
+            self._changed.notify_all()
+
+    def _lose(self, slot: _Slot) -> None:
+        """Give a slot up; a new one is opened if its node is still there."""
+        import ray
+
+        ray.kill(slot.actor)  # it may be that it only could not be reached
+        with self._changed:
+            self._busy.remove(slot)
+            alive = {each["NodeID"] for each in _nodes()}
+            if slot.node in alive and not self._cancelled:
+                self._opening += 1
+                self._pool.submit(self._open, slot.node, slot.rank)
+            else:
+                self._seen.pop(slot.node, None)
+            self._changed.notify_all()
+
+    def _look_for_nodes(self) -> None:
+        """Open slots on the nodes that are new."""
+        with self._changed:
+            if self._cancelled or time.monotonic() - self._looked < _LOOK_S:
+                return
+            self._looked = time.monotonic()
+            for node in _nodes():
+                if node["NodeID"] in self._seen:
+                    continue
+                rank = self._seen[node["NodeID"]] = max(self._seen.values(), default=-1) + 1
+                room = int(node["Resources"].get("CPU", 0)) // len(self._setup.cores)
+                self._opening += room
+                for index in range(room):
+                    self._pool.submit(self._open, node["NodeID"], (rank, index))
+
+    def _open(self, node: str, rank: tuple[int, int]) -> None:
+        """Have a node prepare a slot, which takes as long as installing does there."""
+        import ray
+        from ray.exceptions import RayError
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        refusal, slot = "", None
+        remote: Any = ray.remote(NodeSlot)
+        try:
+            actor = remote.options(
+                num_cpus=len(self._setup.cores),
+                max_concurrency=2,  # one runs a trial, one can cancel it
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            ).remote(self._config, self._setup.marker)
+            self._actors.append(actor)
+            fingerprint, name = ray.get(actor.facts.remote())
+            if fingerprint == self._fingerprint:
+                slot = _Slot(rank, node, actor, name)
+            else:
+                refusal = f"{name} is another kind of machine ({fingerprint})"
+                ray.kill(actor)
+        except RayError as error:
+            refusal = f"node {node[:8]}: {_reason(error)}"
+        with self._changed:
+            self._opening -= 1
+            if slot:
+                self._free.append(slot)
+            else:
+                self._refused.append(refusal)
+            self._changed.notify_all()
+        if refusal and not self._cancelled:
+            self._say(f"not used: {refusal}")
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """End every running trial; their results are ``INTERRUPTED``."""
+        self._cancelled = True
+        with self._changed:
+            for slot in self._busy:
+                slot.actor.cancel.remote()
+
+    def close(self) -> None:
+        """Cancel, and let go of the cluster; one that was started for this ends."""
+        import ray
+
+        self.cancel()
+        for actor in self._actors:
+            ray.kill(actor)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._own:
+            ray.shutdown()
+
+
+def _connect(config: ExecutorConfig) -> bool:
+    """Connect to the cluster. Returns whether that is to be undone."""
+    if not importlib.util.find_spec("ray"):
+        raise ConfigError("executor=ray needs the package ray: pip install 'tuner[ray]'")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's workers are at nice 15 by default, and so would be what runs below them
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    import ray
+
+    if ray.is_initialized():
+        return False
+    address = config.address or os.environ.get("RAY_ADDRESS", "")
+    given: dict[str, Any] = {"address": address}
+    if not address:
+        cpus = len(measure.parse_cores(config.cores))
+        given = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+    _reach(address)
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(
+            **given,
+            configure_logging=False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            namespace="tuner",
+        )
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would exit at once
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
+        raise _no_cluster(address, error) from error
+    return True
+
+
+def _reach(address: str) -> None:
+    """Refuse at once an address where nobody listens: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):  # auto, or none
+        return
+    try:
+        socket.create_connection((host.rpartition("/")[2], int(port)), _REACH_S).close()
+    except OSError as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> ConfigError:
+    why = _reason(error)
+    return ConfigError(f"executor.address={address}: no Ray cluster is there ({why})")
+
+
+def _nodes() -> list[dict[str, Any]]:
+    """The nodes that are alive."""
+    import ray
+
+    nodes: Any = ray.nodes
+    with contextlib.suppress(ConnectionError):
+        return [each for each in nodes() if each["Alive"]]
+    return []
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, without the traceback that Ray puts around one of a node."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    last = lines[-1] if lines else type(error).__name__
+    return re.sub(r"^tuner\.errors\.\w+: ", "", last)

@@ -1,0 +1,107 @@
+"""What runs on a node of a Ray cluster: one core set of it, with a framework's worker below."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from tuner import measure
+from tuner.config import ExecutorConfig, TuneConfig
+from tuner.errors import RuntimeUnavailable
+from tuner.executors.local import LocalExecutor
+from tuner.progress import StudyProgress
+from tuner.provision import core_sets, fetch, host_facts, make_setup
+from tuner.registry import tuner_home
+from tuner.trial import Trial, TrialResult, TrialStatus
+
+Answer = tuple[TrialResult, dict[str, bytes]]
+"""A result, and what the trial left in its folder, by name."""
+
+_CLAIM_S = 30.0  # a process that is ending holds its cores for a moment yet
+_POLL_S = 0.2
+_DYING_S = 2.0
+
+
+class NodeSlot:
+    """A core set of this node, claimed against all other studies for as long as this lives.
+
+    The framework's runtime and the data set are made available here on first use, below the
+    node's own ``TUNER_HOME``.
+
+    Args:
+        config: Of the study.
+        study_id: Marks its processes.
+
+    Raises:
+        RuntimeUnavailable, DatasetUnavailable: What is needed cannot be had here, or what is
+            measured here would be wrong.
+    """
+
+    def __init__(self, config: TuneConfig, study_id: str) -> None:
+        nice = os.nice(0)
+        if nice > 0:
+            raise RuntimeUnavailable(
+                f"Ray's workers run at nice {nice} here; start Ray with RAY_worker_niceness=0"
+            )
+        self._config = config
+        dataset, runtime = fetch(config, StudyProgress())
+        home = tuner_home() / "slots"
+        self._locks, cores = _claim(config.executor, home)
+        folder = home / "-".join(map(str, cores))
+        shutil.rmtree(folder, ignore_errors=True)  # what one who was killed left
+        folder.mkdir()
+        marker = f"{study_id}-{folder.name}-{os.getpid()}"
+        self._setup = make_setup(
+            config, dataset, runtime, folder=folder, marker=marker, cores=cores
+        )
+        self._executor = LocalExecutor(self._setup)
+
+    def facts(self) -> tuple[str, str]:
+        """The node's fingerprint, and what to call this slot."""
+        packages = self._setup.runtime.packages()
+        fingerprint = measure.fingerprint(host_facts(self._config.executor), packages)
+        return fingerprint, f"{socket.gethostname()}, CPUs {self._setup.folder.name}"
+
+    def run(self, trial: Trial) -> Answer:
+        """Run a trial to its end."""
+        result = self._executor.submit(trial).result()
+        if result.status is TrialStatus.OUT_OF_MEMORY:
+            # who goes down with the node kills what runs below, and looks like that for a moment:
+            # then this ends before it returns, and the trial is run again elsewhere
+            time.sleep(_DYING_S)
+        folder = self._setup.folder / trial.name
+        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        if not trial.warm:  # a worker that is kept goes on writing to the folder of its first
+            shutil.rmtree(folder, ignore_errors=True)
+        return result, files
+
+    def cancel(self) -> None:
+        """End the running trial; its result is ``INTERRUPTED``."""
+        self._executor.cancel()
+
+
+def _claim(config: ExecutorConfig, home: Path) -> tuple[list[FileLock], tuple[int, ...]]:
+    """A core set that nobody else has, for as long as its locks are held."""
+    home.mkdir(parents=True, exist_ok=True)
+    sets = core_sets(config)
+    deadline = time.monotonic() + _CLAIM_S
+    while True:
+        for cores in sets:
+            # a lock a CPU, as sets of other sizes may overlap with this one
+            locks = [FileLock(home / f"cpu-{core}.lock", thread_local=False) for core in cores]
+            try:
+                for lock in locks:
+                    lock.acquire(timeout=0)
+            except Timeout:
+                for lock in locks:
+                    lock.release()
+            else:
+                return locks, cores
+        if time.monotonic() > deadline:
+            raise RuntimeUnavailable(f"all {len(sets)} core sets here are taken by other studies")
+        time.sleep(_POLL_S)

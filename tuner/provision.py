@@ -1,0 +1,79 @@
+"""What trials need on the machine that runs them: their cores, the data set, the runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner import measure
+from tuner.config import ExecutorConfig, TuneConfig
+from tuner.datasets import Dataset, load_dataset
+from tuner.errors import ConfigError
+from tuner.progress import StudyProgress
+from tuner.registry import worker_script
+from tuner.runner import TrialSetup
+from tuner.runtimes import Runtime, ensure_installed, find_runtime
+
+
+def core_sets(config: ExecutorConfig) -> list[tuple[int, ...]]:
+    """The CPUs of each job that may run on this machine at once: disjoint, of one size.
+
+    Raises:
+        ConfigError: If there are fewer CPUs than one trial wants.
+    """
+    cores = measure.parse_cores(config.cores)
+    size = config.cores_per_trial or len(cores) // config.jobs_per_host
+    if not 0 < size <= len(cores):
+        name = "cores_per_trial" if config.cores_per_trial else "jobs_per_host"
+        raise ConfigError(
+            f"executor.{name}={getattr(config, name)}: there are {len(cores)} CPUs for trials here"
+        )
+    starts = range(0, len(cores) - size + 1, size)
+    sets = [cores[first : first + size] for first in starts]
+    return sets if config.cores_per_trial else sets[: config.jobs_per_host]
+
+
+def host_facts(config: ExecutorConfig) -> dict[str, str]:
+    """What decides how fast trials are on this machine, ready to print."""
+    crowd = {"jobs_per_host": str(config.jobs_per_host)} if config.jobs_per_host > 1 else {}
+    return measure.machine_facts(core_sets(config)[0]) | crowd
+
+
+def fetch(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, Runtime]:
+    """Data set and runtime, made available; a data set that was replaced is warned of.
+
+    Raises:
+        RuntimeUnavailable, DatasetUnavailable: What is needed is not here and cannot be had.
+    """
+    dataset = load_dataset(config.dataset, progress=progress.task)
+    if dataset.warning:
+        progress.warn(dataset.warning)
+    runtime = find_runtime(config.framework)
+    ensure_installed(runtime, progress.task)
+    return dataset, runtime
+
+
+def make_setup(
+    config: TuneConfig,
+    dataset: Dataset,
+    runtime: Runtime,
+    *,
+    folder: Path,
+    marker: str,
+    cores: tuple[int, ...],
+) -> TrialSetup:
+    """What all trials of a configuration share; see ``TrialSetup``."""
+    total = measure.total_memory_bytes()
+    share = config.executor.memory_share / len(core_sets(config.executor))
+    limit = config.executor.memory_limit_mb * 2**20 or int(share * total)
+    return TrialSetup(
+        framework=config.framework,
+        runtime=runtime,
+        dataset=dataset,
+        model=config.model,
+        worker=worker_script(config.framework, config.framework_path),
+        folder=folder,
+        marker=marker,
+        cores=cores,
+        memory_limit_bytes=limit,
+        measure=config.measure,
+    )
