@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from tuner.search.curves import (
     merit,
 )
 from tuner.search.joint import JointSearch
+from tuner.search.places import AccuracyCube
 from tuner.space import Choices, Range
 from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
 
@@ -60,14 +61,10 @@ class FactoredSearch(JointSearch):
         iterations = self.space.params["iterations"]
         assert isinstance(iterations, Range)
         self.shortest = int(iterations.low)
+        self._cube = AccuracyCube(self.space)
         # lengths of runs; each one's own checkpoints are among the shorter ones
         steps = int(2 * math.log2(iterations.high / iterations.low)) + 1
         self._grid = np.floor(iterations.low * 2 ** (np.arange(steps) / 2) + _ROUNDING)
-        self._learnt = [
-            name
-            for name in self.space.params
-            if name not in self.space.runtime and name != "iterations"
-        ]
         self._results: list[TrialResult] = []
         self._proposal: _Proposal | None = None
         self._flying: dict[int, _Proposal] = {}
@@ -209,7 +206,8 @@ class FactoredSearch(JointSearch):
     def _think(self, limit_s: float) -> _Proposal:
         curves = [curve for each in self._results for curve in self._curve(each)]
         starts = self._starts()
-        candidates = [*(params for params, _ in starts), *self._random_places()]
+        drawn = (self._cube.draw(self._random) for _ in range(_CANDIDATES))
+        candidates = [*(params for params, _ in starts), *drawn]
         paces = np.array([self._pace(each) for each in candidates])
         times = paces[:, None] * self._grid
         seen, costs = self._looks(times)
@@ -219,14 +217,14 @@ class FactoredSearch(JointSearch):
             first = self._asked(candidates[0], last)
             return _Proposal(first, math.inf, 1.0, 1.0, times)
         self._model.fit(curves)
-        places = np.array([self._place(each) for each in candidates])
+        places = np.array([self._cube.place(each) for each in candidates])
         mean, deviation = self._model.predict(places, np.tile(self._grid, (len(places), 1)))
         front, least = [*self._front_points(), *self._expected()], self._least_accuracy
         gains = front_gain(mean, deviation, times, front, seen=seen, least_accuracy=least)
         gains *= fits  # what is longer is stopped
         worth = gains / costs
-        tried = {self._place(each.params) for each in self._results}
-        tried |= {self._place(each.params) for each in self._flying.values()}
+        tried = {self._cube.place(each.params) for each in self._results}
+        tried |= {self._cube.place(each.params) for each in self._flying.values()}
         untried = [row for row, place in enumerate(map(tuple, places)) if place not in tried]
         if untried and untried[0] < len(starts):
             row = untried[0]
@@ -251,7 +249,7 @@ class FactoredSearch(JointSearch):
         found: list[tuple[float, float]] = []
         for each in self._flying.values():
             grid = self._grid[self._grid <= int(each.params["iterations"] or 1)]
-            mean, _ = self._model.predict(np.array([self._place(each.params)]), grid[None, :])
+            mean, _ = self._model.predict(np.array([self._cube.place(each.params)]), grid[None, :])
             times = self._pace(each.params) * grid
             found += zip(times.tolist(), expected_accuracy(mean[0]).tolist(), strict=True)
         return found
@@ -317,10 +315,6 @@ class FactoredSearch(JointSearch):
         closest = min if upper else max
         return closest([*limits, default])
 
-    def _random_places(self) -> list[dict[str, ParamValue]]:
-        drawn = [self.space.suggest(_Random(self._random)) for _ in range(_CANDIDATES)]
-        return list(map(self._learnt_part, drawn))
-
     def _starts(self) -> list[tuple[dict[str, ParamValue], int]]:
         """What is worth trying first, and the default, where they are members of the space.
 
@@ -328,7 +322,7 @@ class FactoredSearch(JointSearch):
         """
         found: dict[str, tuple[dict[str, ParamValue], int]] = {}
         for point in (*self.space.start_points(self.default), self.default):
-            part = self._learnt_part(point)
+            part = self._cube.part(point)
             _, longest = found.get(str(part), (part, 0))
             found[str(part)] = part, max(longest, int(point["iterations"] or 1))
         return [
@@ -336,9 +330,6 @@ class FactoredSearch(JointSearch):
             for part, longest in found.values()
             if not self.space.contains(self._asked(part, self.shortest))
         ]
-
-    def _learnt_part(self, params: Params) -> dict[str, ParamValue]:
-        return {name: params[name] for name in self._learnt}
 
     def _pace(self, learnt: Params) -> float:
         batch = int(learnt["batch_size"] or 1)
@@ -353,23 +344,17 @@ class FactoredSearch(JointSearch):
     def _curve(self, result: TrialResult) -> list[Curve]:
         if result.status is TrialStatus.DIVERGED:  # however well it went before
             whole = (int(self._grid[0]), int(self._grid[-1]))
-            return [Curve(self._place(result.params), whole, (1 - BLIND_ERROR,) * 2)]
+            return [Curve(self._cube.place(result.params), whole, (1 - BLIND_ERROR,) * 2)]
         points = [each for each in result.checkpoints if each.iteration > 0]
         if not points or not result.usable:
             return []
         return [
             Curve(
-                self._place(result.params),
+                self._cube.place(result.params),
                 tuple(each.iteration for each in points),
                 tuple(each.val_accuracy for each in points),
             )
         ]
-
-    def _place(self, params: Params) -> tuple[float, ...]:
-        """Coordinates in the unit cube of the params that accuracy depends on."""
-        return tuple(
-            _coordinate(self.space.params[name], params[name], params) for name in self._learnt
-        )
 
 
 @dataclass(frozen=True)
@@ -394,31 +379,3 @@ class _Proposal:
 def _median(values: Iterable[float]) -> float:
     known = [max(0.0, each) for each in values]
     return statistics.median(known) if known else 0.0
-
-
-class _Random:
-    """Draws params as a sampler's trial would."""
-
-    def __init__(self, random: np.random.Generator) -> None:
-        self._random = random
-
-    def suggest_int(self, _name: str, low: int, high: int, *, log: bool = False) -> int:
-        return round(self.suggest_float(_name, low, high, log=log))
-
-    def suggest_float(self, _name: str, low: float, high: float, *, log: bool = False) -> float:
-        if log:
-            return math.exp(self._random.uniform(math.log(low), math.log(high)))
-        return float(self._random.uniform(low, high))
-
-    def suggest_categorical(self, _name: str, choices: Sequence[Any]) -> Any:
-        return choices[int(self._random.integers(len(choices)))]
-
-
-def _coordinate(param: Range | Choices, value: ParamValue, params: Params) -> float:
-    if isinstance(param, Choices):
-        values = param.values(params)
-        return values.index(value) / max(len(values) - 1, 1)
-    low, high, at = param.low, param.high, float(value or 0)
-    if param.log:
-        low, high, at = math.log(low), math.log(high), math.log(at)
-    return (at - low) / ((high - low) or 1.0)
