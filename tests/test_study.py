@@ -235,6 +235,14 @@ def test_an_unreadable_mlruns_is_refused_before_anything_runs(config, tmp_path):
         tune(config)
 
 
+@pytest.mark.parametrize("address", ["mysql://me:secret@host/db", "results"])
+def test_a_storage_that_cannot_be_locked_is_refused_before_anything_runs(config, address):
+    config.storage = address
+    with pytest.raises(StorageError, match="no address of SQLite or PostgreSQL") as refused:
+        tune(config)
+    assert "secret" not in str(refused.value)
+
+
 class _Interrupts(StudyProgress):
     """Presses Ctrl-C after some trials."""
 

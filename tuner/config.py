@@ -374,6 +374,20 @@ def validate(config: TuneConfig) -> TuneConfig:
             f"sampler={config.sampler.name} is for search=joint, got "
             f"search={config.search.name}, which has its own way to choose"
         )
+    _validate_executor(config)
+    _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))
+    _check_choice("dataset.on_unavailable", config.dataset.on_unavailable, ("fallback", "error"))
+    _check(
+        len(set(config.frameworks)) == len(config.frameworks),
+        "frameworks",
+        config.frameworks,
+        "distinct names, or [all]",
+    )
+    _validate_goals(config)
+    return config
+
+
+def _validate_executor(config: TuneConfig) -> None:
     _check_choice("executor", config.executor.name, ("local", "ray"))
     if config.executor.name == "local":
         for name in ("address", "cores_per_trial"):
@@ -387,14 +401,9 @@ def validate(config: TuneConfig) -> TuneConfig:
             config.executor.jobs_per_host,
             "1 but for executor=local and search=joint: only these measure jobs side by side",
         )
-    _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))
-    _check_choice("dataset.on_unavailable", config.dataset.on_unavailable, ("fallback", "error"))
-    _check(
-        len(set(config.frameworks)) == len(config.frameworks),
-        "frameworks",
-        config.frameworks,
-        "distinct names, or [all]",
-    )
+
+
+def _validate_goals(config: TuneConfig) -> None:
     _check(bool(config.objectives), "objectives", config.objectives, "at least one name")
     _check(
         len(set(config.objectives)) == len(config.objectives),
@@ -412,7 +421,6 @@ def validate(config: TuneConfig) -> TuneConfig:
     )
     for text in config.constraints:
         parse_constraint(text)
-    return config
 
 
 def objectives_of(config: TuneConfig) -> list[Objective]:

@@ -24,20 +24,29 @@ def exclusive(address: str) -> Iterator[None]:
     Raises:
         sqlalchemy.exc.SQLAlchemyError: If the server cannot be reached.
     """
-    try:
-        url = make_url(address)
-    except ArgumentError:
-        url = None
-    kind = url.get_backend_name() if url else ""
-    if url and kind == "sqlite" and url.database:
-        with FileLock(f"{url.database}.lock"):
+    kind = _kind(address)
+    if kind == "sqlite" and (file := make_url(address).database):
+        with FileLock(f"{file}.lock"):
             yield
-    elif url and kind == "postgresql":
-        with create_engine(url, poolclass=NullPool).begin() as connection:
+    elif kind == "postgresql":
+        with create_engine(address, poolclass=NullPool).begin() as connection:
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
             yield
     else:
         yield
+
+
+def can_be_held(address: str) -> bool:
+    """Whether ``exclusive`` keeps others out of it."""
+    return _kind(address) in {"sqlite", "postgresql"}
+
+
+def _kind(address: str) -> str:
+    """The database's kind; empty for what is no address of one."""
+    try:
+        return make_url(address).get_backend_name()
+    except ArgumentError:
+        return ""
 
 
 def without_password(address: str) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tuner import measure
 from tuner.config import TuneConfig
-from tuner.errors import ConfigError
+from tuner.databases import can_be_held, without_password
+from tuner.errors import ConfigError, StorageError
 from tuner.progress import StudyProgress
 from tuner.provision import core_sets, fetch, make_setup
 from tuner.registry import find_setting_file, tuner_home
@@ -28,6 +29,11 @@ def results_place(config: TuneConfig) -> tuple[str, Path]:
     output = Path(config.output).expanduser().absolute()
     uri = config.tracking_uri or default_tracking_uri(output)
     check_writable(uri, output)
+    if config.storage and not can_be_held(config.storage):
+        raise StorageError(
+            f"storage {without_password(config.storage)} is no address of SQLite or PostgreSQL, "
+            "which drivers of one study can lock in turn"
+        )
     return uri, output
 
 
