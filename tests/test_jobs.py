@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import requests
+from filelock import FileLock
 from playwright.sync_api import expect, sync_playwright
 
 from tests.served import Service
@@ -245,6 +246,15 @@ def test_a_job_whose_process_dies_says_so(tmp_path):
         found = _end_of(jobs, killed)
     assert found.state == FAILED
     assert "-9" in found.reason
+
+
+def test_a_job_waits_while_that_of_another_store_runs_and_says_so(tmp_path):
+    with FileLock(tmp_path / "jobs" / "turn.lock"), Jobs(tmp_path / "jobs" / "store") as jobs:
+        job = jobs.submit("study", ["framework=no_such_framework"], {})
+        deadline = time.monotonic() + 60
+        while jobs.progress(job).get("phase") != "waiting" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert "another service" in jobs.progress(job)["detail"]
 
 
 def _end_of(jobs: Jobs, job: Job) -> Job:

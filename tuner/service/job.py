@@ -9,15 +9,16 @@ next process of the same job goes on with it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from tuner.composing import compose
 from tuner.errors import TunerError
@@ -68,14 +69,30 @@ class _Told(StudyProgress):
         self._tell(now=True, detail=result.trial.title, trials=searched, front=points)
 
 
+@contextlib.contextmanager
+def _turn(path: Path, told: StudyProgress) -> Iterator[None]:
+    """Hold the machine: services of other stores have jobs too, and one is measured at a time."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        told.phase("waiting", "for the job of another service of this machine")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def main(folder: Path) -> int:
     """Run the job of a folder. Returns the exit code of the command line."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = json.loads((folder / JOB).read_text(encoding="utf-8"))["words"]
     command = " ".join(["python -m tuner", *words])
+    told = _Told(folder / PROGRESS)
     try:
-        with FileLock(folder.parent.parent / _TURN):  # services of other stores have jobs too
-            result = tune(compose(words), _Told(folder / PROGRESS), command=command)
+        with _turn(folder.parent.parent / _TURN, told):
+            result = tune(compose(words), told, command=command)
         outcome = {"study_id": result.study_id, "reason": ""}
         code = 0
     except TunerError as error:
