@@ -59,7 +59,8 @@ def verify(bench: Workbench, seed: int) -> Verification:
     params = {**bench.default, "iterations": ITERATIONS}
     trial = Trial(0, params, kind=TrialKind.DEFAULT, seed=seed, test=True)
     default = run_trial(bench.setup, trial)
-    again = dataclasses.replace(default, trial=dataclasses.replace(trial, number=1))
+    twin = dataclasses.replace(trial, number=1, kind=TrialKind.SEARCH)
+    again = dataclasses.replace(default, trial=twin)
     images = bench.setup.dataset.sizes["test"]
     plan = Plan(default, (again,), ROUNDS, VerifyConfig(), seed, images)
     return Verification(plan, tuple(run_trial(bench.setup, each) for each in plan.trials()))
