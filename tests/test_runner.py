@@ -180,7 +180,7 @@ def test_the_worker_sees_nothing_of_our_environment(setup, make_trial, monkeypat
     assert threads["OMP_NUM_THREADS"] == "2"
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_a_trial_keeps_to_its_cores(setup, make_trial):
     one = dataclasses.replace(setup, cores=setup.cores[:1])
     result = run_trial(one, make_trial(fault="burn"))
