@@ -86,7 +86,7 @@ class SearchPhase:
             self._fill(running)
             if not running:
                 break
-            for future in self._runs.wait(running):
+            for future in list(self._runs.wait(running))[:1]:  # its slot is free: fill it first
                 running.remove(future)
                 self._take_in(future.result())
         if self.leads:

@@ -57,9 +57,10 @@ class TrialRuns:
         return self.executor.submit(trial)
 
     def wait(self, running: Collection[Future[TrialResult]]) -> set[Future[TrialResult]]:
-        """Those that have ended, one at least; the display goes on meanwhile."""
+        """Those that have ended; none if there is room for more before. The display goes on."""
         done: set[Future[TrialResult]] = set()
-        while not done:
+        slots = self.executor.slots
+        while not done and self.executor.slots <= slots:
             self.tick()
             done, _ = wait(running, timeout=_TICK_S, return_when=FIRST_COMPLETED)
         self._show()
@@ -67,8 +68,10 @@ class TrialRuns:
 
     def measure(self, trial: Trial) -> TrialResult:
         """Run one trial and nothing beside it."""
-        (done,) = self.wait([self.begin(trial)])
-        return done.result()
+        future = self.begin(trial)
+        while not self.wait([future]):
+            pass
+        return future.result()
 
     def tell(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
         """Show and track what was measured, once it is safe.
