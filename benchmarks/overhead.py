@@ -53,7 +53,8 @@ def trial_costs(trials: int, search: str) -> list[float]:
                 framework=load_framework("synthetic", str(SYNTHETIC)),
                 framework_path=str(SYNTHETIC),
                 dataset=load_dataset_config("digits"),
-                search=SearchConfig(search, probe_s=0.0005, race_hope=100.0),  # its clock only reckons
+                # the clock of its workers only reckons, so that probes must be short
+                search=SearchConfig(search, probe_s=0.0005, race_hope=100.0),
                 budget=BudgetConfig(time_s=3600, trials=trials, trial_share=0.001),
                 verify=VerifyConfig(finalists=0),
                 measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
