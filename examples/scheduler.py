@@ -32,13 +32,15 @@ JOBS = (
     Job("nine of ten right", {"min_accuracy": 0.9}),
     Job("nineteen of twenty", {"min_accuracy": 0.95}),
     Job("as accurate as possible", {"objective": "accuracy"}),
-    Job("accurate within an hour", {"objective": "accuracy", "max_train_time_s": 3600}),
-    Job("accurate within ten minutes", {"objective": "accuracy", "max_train_time_s": 600}),
+    Job("accurate within a minute", {"objective": "accuracy", "max_train_time_s": 60}),
+    Job("accurate within ten seconds", {"objective": "accuracy", "max_train_time_s": 10}),
     Job("on little memory", {"objective": "memory_mb"}),
     Job("little memory, still accurate", {"objective": "memory_mb", "min_accuracy": 0.9}),
     Job("on a small host", {"max_memory_mb": 4000}),
     Job("on this many CPUs", {"cores": len(os.sched_getaffinity(0))}),
 )
+
+CLOCK_S = 1e-6  # clocks tell no less apart
 
 
 def ask(service: str, question: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def main(words: list[str]) -> int:
         )
         promised = answer["promised"]["train_time_s"]
         time_s = result.metrics["train_time_s"]
-        as_said = promised["low"] <= time_s <= promised["high"]
+        as_said = promised["low"] - CLOCK_S <= time_s <= promised["high"] + CLOCK_S
         kept += as_said
         print(
             f"{job.name}: {answer['framework']} took {time_s:.3g} s, "

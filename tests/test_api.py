@@ -11,6 +11,7 @@ import pytest
 
 import tuner
 from tests.conftest import SYNTHETIC
+from tests.served import Service
 from tuner.errors import CompositionError, ConfigError, NothingRecommended
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -91,6 +92,24 @@ def test_the_first_steps_run(home, tmp_path):
     assert "default: " in done.stdout
     assert "verified" in done.stdout
     assert "environment:" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_scheduler_runs_ten_jobs_in_the_time_that_was_promised(home, tmp_path):
+    tuner.tune(**TREE, **SHORT, output=str(tmp_path), progress="none")
+    path = f"framework_path={TREE['framework_path']}"
+    service = Service(tmp_path, path)
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "scheduler.py", service.address, "dataset=digits", path],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert service.stop() == (0, "")
+    assert done.returncode == 0, done.stdout + done.stderr
+    *jobs, kept = done.stdout.splitlines()
+    assert len(jobs) == 10
+    assert all("synthetic took" in each for each in jobs)
+    assert kept.startswith(("9 of 10", "10 of 10"))
 
 
 @pytest.mark.slow
