@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import random
 import signal
+import socket
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +31,17 @@ DEFAULT = {
     "blas_kernel": "auto",
     "fault": "",
 }
+
+
+def free_port(host: str) -> int:
+    """A port for a server that takes its time to start.
+
+    It is none of those that the kernel gives to whoever asks for any, as others do meanwhile.
+    """
+    for port in random.sample(range(20_000, 30_000), 100):
+        with contextlib.suppress(OSError), socket.create_server((host, port)):
+            return port
+    raise AssertionError(f"no port is free on {host}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

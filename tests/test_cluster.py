@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import free_port
+
 # collected here once more, with the executor of this file
 from tests.test_executors import (  # noqa: F401
     test_a_failing_trial_is_a_result,
@@ -218,10 +220,9 @@ def networks() -> Iterator[str]:
 
 
 def test_nodes_with_networks_of_their_own_share_a_study(networks, config, tmp_path):
-    with socket.create_server((HERE, 0)) as free:
-        config.executor.address = f"{HERE}:{free.getsockname()[1]}"
+    port = free_port(HERE)
+    config.executor.address = f"{HERE}:{port}"
     start = [Path(sys.executable).with_name("ray"), "start", "--block", "--num-cpus=1"]
-    port = config.executor.address.partition(":")[2]
     head = [*start, "--head", f"--node-ip-address={HERE}", f"--port={port}"]
     away = ["ip", "netns", "exec", networks, *start, f"--node-ip-address={THERE}"]
     away.append(f"--address={config.executor.address}")
@@ -239,7 +240,7 @@ def test_nodes_with_networks_of_their_own_share_a_study(networks, config, tmp_pa
             )
             nodes.callback(node.wait)
             nodes.callback(node.terminate)
-            _wait_for_port(HERE, int(port))
+            _wait_for_port(HERE, port)
         config.search_space = {"fault": {"choices": ["nap"]}}
         seen: set[str] = set()
 

@@ -6,7 +6,6 @@ import os
 import pwd
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SYNTHETIC
+from tests.conftest import SYNTHETIC, free_port
 
 # collected here once more, with the fixtures of this file
 from tests.test_study import (  # noqa: F401
@@ -55,8 +54,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def server() -> Iterator[int]:
     """The port of a server of its own; it runs as somebody else than root, or it would not."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port("127.0.0.1")
     root = os.geteuid() == 0
     owner = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if root else []
     with tempfile.TemporaryDirectory(prefix="tuner-postgresql-") as folder:
