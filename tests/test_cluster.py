@@ -230,6 +230,7 @@ def test_nodes_with_networks_of_their_own_share_a_study(networks, config, tmp_pa
         **os.environ,
         "TUNER_HOME": str(tmp_path / "nodes"),
         "RAY_worker_niceness": "0",
+        "RAY_AUTH_MODE": "disabled",  # else it depends on a token in the home folder
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     ray.shutdown()
