@@ -129,7 +129,7 @@ class SearchConfig:
     """Which strategy proposes trials.
 
     Attributes:
-        name: ``factored`` or ``joint``.
+        name: ``factored``, ``joint`` or ``raytune``.
         race_share: Most of ``budget.time_s`` (a fraction) that the race of the runtime settings
             may take, for ``factored``.
         probe_s: Training time of one probe of the race, seconds.
