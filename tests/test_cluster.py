@@ -25,7 +25,7 @@ from tests.test_executors import (  # noqa: F401
     test_no_more_trials_run_at_once_than_there_are_slots,
 )
 from tuner import measure
-from tuner.config import BudgetConfig, ExecutorConfig, SamplerConfig, TuneConfig, validate
+from tuner.config import BudgetConfig, ExecutorConfig, SamplerConfig, TuneConfig
 from tuner.errors import ConfigError, RuntimeUnavailable
 from tuner.executors import LocalExecutor, RayExecutor
 from tuner.preparation import results_place
@@ -34,6 +34,7 @@ from tuner.runtimes import ensure_installed
 from tuner.study import tune
 from tuner.tracking import load_results
 from tuner.trial import TrialResult, TrialStatus
+from tuner.validation import validate
 
 ray = pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
 

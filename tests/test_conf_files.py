@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from tests.conftest import SYNTHETIC
 from tuner.composing import prepare_overrides
-from tuner.config import TuneConfig, validate
+from tuner.config import TuneConfig
 from tuner.measure import cpu_flags
 from tuner.registry import (
     find_setting_file,
@@ -32,6 +32,7 @@ from tuner.registry import (
 )
 from tuner.search.joint import make_sampler
 from tuner.space import Default, SearchSpace
+from tuner.validation import validate
 
 CONF = project_folder("conf")
 OWN_TREE = str(SYNTHETIC)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.config import TuneConfig, objectives_of, parse_constraint, validate
+from tuner.config import TuneConfig, objectives_of, parse_constraint
 from tuner.errors import ConfigError
+from tuner.validation import validate
 
 NAN, INF = float("nan"), float("inf")
 

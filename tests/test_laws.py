@@ -22,6 +22,7 @@ FLOORS = {
     "trial": 0,
     "pareto": 1,
     "config": 1,
+    "validation": 1,
     "registry": 1,
     "results": 1,
     "space": 1,

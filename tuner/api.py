@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.composing import compose
-from tuner.config import FrameworkConfig, validate
+from tuner.config import FrameworkConfig
 from tuner.errors import ConfigError, NoTrialSucceeded
 from tuner.measure import cpu_flags
 from tuner.preparation import single
@@ -37,6 +37,7 @@ from tuner.study import tune as run_study
 from tuner.tracking import StudyRecord, default_tracking_uri
 from tuner.tracking import load_results as load_records
 from tuner.trial import Params, Trial, TrialResult
+from tuner.validation import validate
 
 
 def tune(*overrides: str, **settings: Any) -> StudyResult:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner import measure
-from tuner.config import FrameworkConfig, TuneConfig, objectives_of, validate
+from tuner.config import FrameworkConfig, TuneConfig, objectives_of
 from tuner.datasets import Dataset, load_dataset
 from tuner.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable
 from tuner.preparation import load_space, results_place
@@ -28,6 +28,7 @@ from tuner.runtimes import ensure_installed, find_runtime
 from tuner.study import tune
 from tuner.study_folder import study_id, write_atomically
 from tuner.tracking import CROSS, Tracker, experiment_name
+from tuner.validation import validate
 
 ALL = "all"
 _LEAST_SHARE = 0.5  # of an equal share, however much of the budget earlier studies overran

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from tuner import measure
-from tuner.config import TuneConfig, objectives_of, parse_constraint, validate
+from tuner.config import TuneConfig, objectives_of, parse_constraint
 from tuner.databases import without_password
 from tuner.errors import NoTrialSucceeded
 from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
@@ -32,6 +32,7 @@ from tuner.study_folder import write_atomically
 from tuner.tracking import Tracker, experiment_name
 from tuner.trial import Trial, TrialKind, TrialResult
 from tuner.trial_runs import TrialRuns
+from tuner.validation import validate
 from tuner.verification import Verification
 
 _SEARCHES = {"factored": FactoredSearch, "joint": JointSearch, "raytune": RayTuneSearch}

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.composing import compose
-from tuner.config import validate
 from tuner.errors import NothingRecommended
 from tuner.recommendation import Evidence
 from tuner.service.models import RecheckRequest, StudyRequest
+from tuner.validation import validate
 
 _RECHECK_SHARE = 0.05  # of the default's iterations, from which its time is projected
 _composing = threading.Lock()  # Hydra keeps its state in globals
