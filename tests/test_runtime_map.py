@@ -68,6 +68,31 @@ def test_the_fastest_is_found_at_each_batch_size():
     assert len(known.contenders(100)) == 3
 
 
+def test_a_slow_minute_crowns_no_other_setting():
+    """A run that took longer says as much of the machine as of its setting."""
+    known = RuntimeMap([Probe(FAST, 64, 0.010), Probe(SLOW, 64, 0.012)])
+    known.add_run(Probe(FAST, 64, 0.027))
+    assert known.fastest(64) == FAST
+    assert known.pace_s(SLOW, 64) == pytest.approx(0.012 * 2.7)
+
+
+def test_runs_of_several_settings_tell_which_one_is_slower_than_its_probes():
+    known = RuntimeMap([Probe(FAST, 64, 0.010), Probe(SLOW, 64, 0.012)])
+    for _ in range(4):
+        known.add_run(Probe(FAST, 64, 0.020))
+        known.add_run(Probe(SLOW, 64, 0.012))
+    assert known.fastest(64) == SLOW
+    assert known.pace_s(SLOW, 64) == pytest.approx(0.012, rel=0.1)
+    assert known.pace_s(FAST, 64) == pytest.approx(0.020, rel=0.1)
+
+
+def test_a_run_of_what_was_never_probed_tells_nothing():
+    known = RuntimeMap([Probe(FAST, 64, 0.010)])
+    known.add_run(Probe(SLOW, 64, 0.5))
+    assert known.settings == [FAST]
+    assert known.pace_s(FAST, 64) == pytest.approx(0.010)
+
+
 def test_it_is_read_back_as_it_was_written():
     known = probed(0.05)
     again = RuntimeMap.from_json(known.to_json())

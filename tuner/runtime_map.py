@@ -2,7 +2,7 @@
 
 Training time is ``iterations * t(batch_size, runtime)``: what a setting costs is known from a few
 short probes at a few batch sizes, and interpolated between them on logarithmic axes, on which
-times are nearly straight lines.
+times are nearly straight lines. Whole trainings tell how far probes can be trusted.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class RuntimeMap:
         self._lines: dict[tuple[str, _Key], tuple[list[float], list[float]]] = {}
         self._spread = 0.0
         self._settings: dict[_Key, dict[str, ParamValue]] = {}
+        self._excess: dict[_Key, list[float]] = {}
         for each in probes:
             self.add(each)
 
@@ -76,6 +77,30 @@ class RuntimeMap:
         self._probes.setdefault(key, {}).setdefault(probe.batch_size, []).append(probe)
         self._lines.clear()
         self._spread = 0.0
+
+    def add_run(self, run: Probe) -> None:
+        """Learn how long a whole training took beside what probes of its setting promise.
+
+        What one run takes longer may be its setting's fault, or the machine was slow then and
+        would have been so with any other. So settings that no run was on are expected to exceed
+        their probes by what is usual among those with runs, and one with few runs by something
+        between that and its own: otherwise the next best setting, with its probes from a better
+        time, would seem faster than it is. Runs of settings that were never probed tell nothing.
+        """
+        key = _key(run.setting)
+        if key in self._probes:
+            promised = self._interpolated("iteration_s", run.setting, run.batch_size)
+            self._excess.setdefault(key, []).append(math.log(run.iteration_s / promised))
+
+    def _expected_excess(self, setting: Params) -> float:
+        """Logarithm of the time of a whole training by that which probes promise."""
+        if not self._excess:
+            return 0.0
+        usual = statistics.median(map(statistics.median, self._excess.values()))
+        own = self._excess.get(_key(setting), [])
+        if not own:
+            return usual
+        return usual + len(own) / (len(own) + 1) * (statistics.median(own) - usual)
 
     @property
     def settings(self) -> list[dict[str, ParamValue]]:
@@ -120,7 +145,8 @@ class RuntimeMap:
 
     def pace_s(self, setting: Params, batch_size: int) -> float:
         """Seconds an iteration takes. Raises ``KeyError`` if the setting was never probed."""
-        return self._interpolated("iteration_s", setting, batch_size)
+        probed_s = self._interpolated("iteration_s", setting, batch_size)
+        return probed_s * math.exp(self._expected_excess(setting))
 
     def peak_memory(self, setting: Params, batch_size: int) -> float:
         """Bytes at most. Raises ``KeyError`` if the setting was never probed."""

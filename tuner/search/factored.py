@@ -130,13 +130,13 @@ class FactoredSearch(JointSearch):
         self._proposal = None
 
     def _learn_pace(self, result: TrialResult) -> None:
-        """A run tells what its setting costs at its batch size, as a probe does."""
+        """A run tells what its setting costs beside what probes promised."""
         known, measured = self._composition.runtimes, result.measurement
         if not (known.probes and result.usable and measured and result.trial.curve):
             return
         if measured.train_time_s <= 0:  # a clock may stand still
             return
-        known.add(
+        known.add_run(
             Probe(
                 {name: result.params[name] for name in self.space.runtime},
                 int(result.params["batch_size"] or 1),
