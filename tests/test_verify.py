@@ -9,10 +9,11 @@ import random
 import pytest
 
 from tests.report_samples import make_failed, make_measurement, make_result
-from tuner.config import VerifyConfig, parse_constraint
+from tuner.config import BudgetConfig, TuneConfig, VerifyConfig, parse_constraint
 from tuner.pareto import find_objective
 from tuner.plan import Plan, pick_finalists
 from tuner.trial import TrialKind, TrialResult, TrialStatus
+from tuner.verification import Verification
 from tuner.verify import summarize
 
 GOALS = [find_objective("accuracy"), find_objective("train_time_s")]
@@ -238,6 +239,38 @@ def test_a_plan_is_cut_by_finalists_first_and_rounds_then():
 def test_a_plan_costs_at_least_its_training():
     plan = make_plan(50.0)
     assert 3 * 150 < plan.cost_s() < 3 * 150 + 6 * 10
+
+
+class Shelf:
+    """A study's folder whose machine takes ``slower`` times as long as planned."""
+
+    def __init__(self, slower: float) -> None:
+        self.facts: dict = {}
+        self.elapsed_s, self._slower, self._runs = 0.0, slower, []
+
+    def save(self, **facts) -> None:
+        self.facts |= facts
+
+    def results(self, _kind) -> list[TrialResult]:
+        return list(self._runs)
+
+    def run(self, trial) -> None:
+        time_s = 10.0 if trial.number else 100.0
+        self._runs.append(run_of(make_plan(), trial, time_s, 0.98))
+        self.elapsed_s += self._slower * time_s
+
+
+@pytest.mark.parametrize(("slower", "rounds"), [(0.5, 5), (10.0, 2)])
+def test_once_the_budget_is_spent_only_what_proves_anything_is_run(slower, rounds):
+    shelf = Shelf(slower)
+    config = TuneConfig(
+        budget=BudgetConfig(time_s=800.0),
+        verify=dataclasses.replace(SHORT, repeats=5, most_repeats=5),
+    )
+    verification = Verification(config, shelf, GOALS, [], 10_000)
+    verified = verification.run([DEFAULT, make_result(1, 0.985, 10.0)], shelf.run, str)
+    assert len(shelf.results(TrialKind.VERIFY)) == 2 * rounds
+    assert [each.name for each in verified] == ["default", "trial 1"]
 
 
 # -- what it proves -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tuner.config import Constraint, TuneConfig
 from tuner.pareto import Objective
-from tuner.plan import Plan, pick_finalists
+from tuner.plan import LEAST_ROUNDS, Plan, pick_finalists
 from tuner.results import Verified
 from tuner.study_folder import StudyFolder
 from tuner.trial import Trial, TrialKind, TrialResult
@@ -56,6 +56,8 @@ class Verification:
     ) -> tuple[Verified, ...]:
         """Run what the plan says and was not run yet, then whatever is in doubt, in time.
 
+        Once the budget is spent, no more than is needed to prove anything.
+
         Args:
             points: All that finalists are picked from, trial 0 among them.
             run: Runs one trial, and keeps the result in the folder.
@@ -67,6 +69,9 @@ class Verification:
         tell(f"{len(plan.finalists)} finalists against the default")
         done = {each.trial.number for each in self._runs()}
         for trial in plan.trials():
+            turn, _ = plan.place(trial.number)
+            if turn >= LEAST_ROUNDS and self._left_s() < 0:  # it took longer than planned
+                break
             if trial.number not in done:
                 run(trial)
         turns = [plan.place(number)[0] for number in done if number >= plan.first]
