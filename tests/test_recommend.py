@@ -114,6 +114,11 @@ def test_an_unknown_objective_is_refused():
         recommend(ALL, Limits(), "speed")
 
 
+def test_no_job_at_all_is_refused():
+    with pytest.raises(ConfigError, match="jobs_per_host must be at least 1, got 0"):
+        recommend(ALL, Limits(jobs_per_host=0))
+
+
 @pytest.fixture
 def record() -> StudyRecord:
     """A study as it is read back from MLflow."""

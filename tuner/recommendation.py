@@ -127,12 +127,14 @@ def recommend(
     """The best configuration by ``objective`` among those that keep all limits.
 
     Raises:
-        ConfigError: If there is no such objective.
+        ConfigError: If there is no such objective, or no job is asked for.
         NothingRecommended: If there is no evidence, or nothing keeps the limits; the message
             says which limit binds and what comes nearest.
     """
     if objective not in OBJECTIVES:
         raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    if limits.jobs_per_host < 1:
+        raise ConfigError(f"jobs_per_host must be at least 1, got {limits.jobs_per_host}")
     if not evidence:
         raise NothingRecommended(
             "no verified study is on record here; run python -m tuner framework=... dataset=... "
