@@ -104,6 +104,28 @@ def test_the_winner_is_the_fastest_or_hardly_slower(space, batch, spread, slack)
     assert seconds({**found, "batch_size": batch}) <= slack * truly_fastest(space, batch)
 
 
+def test_a_value_that_pays_only_with_what_is_decided_later_is_found(monkeypatch):
+    """As PyTorch's threads, of which two gain much, but not beside channels_last."""
+
+    def entangled(params) -> float:
+        factors = {"contiguous": {2: 1.0}, "channels_last": {2: 1.0, "unset": 0.7}}
+        batch, layout = params["batch_size"], params["memory_format"]
+        ahead = 0.95 if (layout == "contiguous") == (batch < 64) else 1.0
+        engine = 3.0 if params["blas"] == "native" else 1.0
+        return 1e-4 * batch * ahead * engine * factors[layout].get(params["threads"], 1.6)
+
+    monkeypatch.setattr(f"{__name__}.seconds", entangled)
+    path = find_setting_file("search_spaces", "torch")
+    torch = SearchSpace.load(path, cores=2, cpu_flags=FLAGS, dataset="mnist", model="default")
+    torch = dataclasses.replace(torch, start=())  # which would tell
+    default = torch.default("mnist", "default").params
+    machine = Machine(0.03)
+    found = Race(torch, default, machine.session, 300.0, clock=lambda: machine.now).run()
+    for batch in (16, 64, 256):
+        best = found.fastest(batch)
+        assert (best["threads"], best["memory_format"]) == ("unset", "channels_last")
+
+
 def test_what_noise_leaves_undecided_is_probed_again_and_the_plainly_slow_is_not(space):
     found = race(space, Machine(0.1))
     counts = defaultdict(list)
@@ -143,7 +165,7 @@ def test_a_setting_60_times_slower_costs_two_seconds(space):
     race(space, machine)
     assert machine.spent["reference"] - START_S <= 2.0
     assert machine.spent["blis"] - START_S <= 2.0, "beaten before its kernels were tried"
-    assert machine.now < 90
+    assert machine.now < 110
 
 
 def test_a_machine_that_slows_down_crowns_nobody_else(space):

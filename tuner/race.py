@@ -1,10 +1,11 @@
 """The race of the runtime settings: which of them train fastest, at every batch size.
 
 Sub-second probes in warm workers, one worker a setting, repeated until they tell whether it is
-faster than the best so far at the default's batch size. Params are decided in their order: all
-values of one are tried with the best setting so far of each library, unless it is plainly beaten
-by then, and the best value with its other settings. The last few that cannot be told apart run in
-turns, so that a machine that changes its speed does so for all of them.
+faster than the best so far at the default's batch size. Params are decided in their order, again
+and again until no neighbour of the best is left: all values of one are tried with the best setting
+so far of each library, unless it is plainly beaten by then, and the best value with its other
+settings. The last few that cannot be told apart run in turns, so that a machine that changes its
+speed does so for all of them.
 
 The race goes on step by step for as long as its user hopes for more from it than from training.
 """
@@ -178,32 +179,42 @@ class Race:
         """All that is worth trying, by what is known when each is asked for."""
         for point in self.space.start_points(self.default):
             yield self._setting(point)
-        for name in self.space.runtime:
-            self._stage = name
-            yield from self._variants(name)
+        libraries = {each.given for each in self.space.runtime.values()}
+        names, tried = list(self.space.runtime), -1
+        while tried < len(self._seen):
+            tried = len(self._seen)
+            for name in names:
+                self._stage = name
+                yield from self._variants(name, thorough=name not in libraries)
+            # with what won at a later param another value may win, but libraries are settled
+            names = [each for each in names if each not in libraries]
 
     def _setting(self, params: Params) -> dict[str, ParamValue]:
         return {name: params[name] for name in self.space.runtime}
 
-    def _variants(self, name: str) -> Iterator[dict[str, ParamValue]]:
+    def _variants(self, name: str, *, thorough: bool) -> Iterator[dict[str, ParamValue]]:
         """Settings with other values of one param, by what is known when each is asked for.
 
         Where the values depend on another param (the kernels on the library), the best setting
-        of each value of that which is not plainly beaten is varied, the fastest first.
+        of each value of that which is not plainly beaten is varied, the fastest first; if
+        ``thorough``, all those that are the best at some batch size.
         """
         param = self.space.runtime[name]
         groups = [each.get(param.given) for each in self.known.contenders(math.inf)]
         for group in dict.fromkeys(groups):
-            members = [
-                each for each in self.known.contenders(_SLACK) if each.get(param.given) == group
-            ]
-            for base in members[:1]:
+            near = self._near_best(param.given, group, _SLACK)
+            leaders = self._near_best(param.given, group, 1.0) if thorough else []
+            for base in leaders or near[:1]:
                 yield from (self._with(base, name, value) for value in param.values(base))
-            ranked = [
-                each for each in self.known.contenders(_SLACK) if each.get(param.given) == group
-            ]
-            for base in members[1:]:
-                yield self._with(base, name, ranked[0][name])
+            for base in near:
+                best = self._near_best(param.given, group, _SLACK)[0]
+                yield self._with(base, name, best[name])
+
+    def _near_best(
+        self, name: str, value: ParamValue, slack: float
+    ) -> list[dict[str, ParamValue]]:
+        """Settings with this value of a param within ``slack`` of the fastest of all."""
+        return [each for each in self.known.contenders(slack) if each.get(name) == value]
 
     def _with(self, base: Params, name: str, value: ParamValue) -> dict[str, ParamValue]:
         return self._setting(self.space.completed({**self.default, **base, name: value}))
