@@ -121,7 +121,9 @@ def test_it_trains_lenet(make_setup, name):
 def test_every_blas_is_really_used(make_setup, name, blas):
     for number, threads in enumerate(_space(name).params["threads"].values({"blas": blas})):
         trial = _trial(name, number, blas=blas, threads=threads, iterations=20)
-        result = run_trial(make_setup(name), trial)
+        # what one worker leaves in its home, the next one in it meets
+        with WorkerSession(make_setup(name), trial.params) as session:
+            result = session.run(trial)
         assert result.status is TrialStatus.COMPLETE, (threads, result.reason, result.log_tail)
         assert result.measurement.blas_loaded == blas
         extra = make_setup(name).framework.extra_threads
