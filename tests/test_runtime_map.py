@@ -86,6 +86,18 @@ def test_runs_of_several_settings_tell_which_one_is_slower_than_its_probes():
     assert known.pace_s(FAST, 64) == pytest.approx(0.020, rel=0.1)
 
 
+def test_a_setting_whose_runs_fail_twice_is_left_out_unless_it_is_the_only_one():
+    known = RuntimeMap([Probe(FAST, 64, 0.010), Probe(SLOW, 64, 0.2)])
+    known.note_failure(FAST)
+    assert known.fastest(64) == FAST
+    known.note_failure(FAST)
+    assert known.settings == [SLOW]
+    assert [each.setting for each in known.probes] == [SLOW]
+    for _ in range(3):
+        known.note_failure(SLOW)
+    assert known.fastest(64) == SLOW
+
+
 def test_a_run_of_what_was_never_probed_tells_nothing():
     known = RuntimeMap([Probe(FAST, 64, 0.010)])
     known.add_run(Probe(SLOW, 64, 0.5))

@@ -343,3 +343,19 @@ def test_the_better_the_front_the_more_the_race_is_worth(tmp_path):
         hopes.append(search.least_hope(0.2))
     assert all(0 < hope < math.inf for hope in hopes)
     assert min(hopes[-4:]) < 0.5 * max(hopes[:4])
+
+
+def test_a_setting_that_runs_otherwise_than_requested_is_given_up(tmp_path):
+    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
+    search = make_factored(
+        space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
+        storage=f"sqlite:///{tmp_path}/search.db", name="study",
+    )  # fmt: skip
+    search.tell(_pretend(*search.ask()))
+    for _ in range(2):
+        number, params = search.ask(limit_s=0.2)
+        assert params["blas"] == "fast"
+        search.tell(outcome(number, params, TrialStatus.INVALID, measurement=None))
+    assert search.ask(limit_s=0.2)[1]["blas"] == "slow"
+    search.learn_runtimes(make_factored_map())
+    assert {each.params["blas"] for each in search.front} == {"slow"}

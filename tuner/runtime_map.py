@@ -66,6 +66,7 @@ class RuntimeMap:
         self._spread = 0.0
         self._settings: dict[_Key, dict[str, ParamValue]] = {}
         self._excess: dict[_Key, list[float]] = {}
+        self._failures: dict[_Key, int] = {}
         for each in probes:
             self.add(each)
 
@@ -91,6 +92,18 @@ class RuntimeMap:
         if key in self._probes:
             promised = self._interpolated("iteration_s", run.setting, run.batch_size)
             self._excess.setdefault(key, []).append(math.log(run.iteration_s / promised))
+
+    def note_failure(self, setting: Params) -> None:
+        """A run with this setting did not run as requested: after the second it is left out.
+
+        Unless there is no other one.
+        """
+        key = _key(setting)
+        self._failures[key] = self._failures.get(key, 0) + 1
+        if self._failures[key] > 1 and key in self._probes and len(self._probes) > 1:
+            del self._probes[key], self._settings[key]
+            self.probes = [each for each in self.probes if _key(each.setting) != key]
+            self._spread = 0.0
 
     def _expected_excess(self, setting: Params) -> float:
         """Logarithm of the time of a whole training by that which probes promise."""

@@ -37,6 +37,7 @@ _CANDIDATES = 192
 _NEARLY = 0.7
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
+_FAULTS_OF_SETTING = (TrialStatus.INVALID, TrialStatus.CRASHED, TrialStatus.LEFT_PROCESSES)
 _TRUST = 0.1  # gain for which promises are trusted before any was kept
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
@@ -130,15 +131,18 @@ class FactoredSearch(JointSearch):
         self._proposal = None
 
     def _learn_pace(self, result: TrialResult) -> None:
-        """A run tells what its setting costs beside what probes promised."""
+        """A run tells what its setting costs beside what probes promised, or that it fails."""
         known, measured = self._composition.runtimes, result.measurement
+        setting = {name: result.params[name] for name in self.space.runtime}
+        if result.status in _FAULTS_OF_SETTING:
+            known.note_failure(setting)
         if not (known.probes and result.usable and measured and result.trial.curve):
             return
         if measured.train_time_s <= 0:  # a clock may stand still
             return
         known.add_run(
             Probe(
-                {name: result.params[name] for name in self.space.runtime},
+                setting,
                 int(result.params["batch_size"] or 1),
                 measured.train_time_s / max(result.iterations, 1),
                 measured.peak_memory_bytes,
