@@ -61,13 +61,12 @@ def picked(trials, config=SHORT, constraints=(), default=DEFAULT) -> list[int]:
 def test_the_fastest_that_is_no_worse_comes_first():
     trials = [
         make_result(1, 0.9950, 90.0),
-        make_result(2, 0.9895, 50.0),  # worse by less than half the margin
-        make_result(3, 0.9885, 40.0),  # worse by more
+        make_result(2, 0.9900, 50.0),  # as good as the default
+        make_result(3, 0.9895, 40.0),  # may be as good, or lucky
         make_result(4, 0.9700, 5.0),
     ]
     assert picked(trials)[0] == 2
     assert picked(trials, dataclasses.replace(SHORT, finalists=1)) == [2]
-    assert picked(trials, dataclasses.replace(SHORT, accuracy_margin=0.02))[0] == 3
 
 
 def test_where_none_equals_the_default_the_most_accurate_comes_first():

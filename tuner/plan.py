@@ -30,17 +30,17 @@ def pick_finalists(
 ) -> list[TrialResult]:
     """The points of the front worth verifying, most important first.
 
-    First the fastest whose validation accuracy is not below the default's by more than half the
-    margin, or else the most accurate; then those that add most hypervolume. What there is no time
-    for beside those before it is left out, and so is what errs many times as often as the default,
-    but one remains.
+    First the fastest whose validation accuracy is not below the default's (of many that are near
+    it the one that seems so is the luckiest, so nothing is allowed for), or else the most
+    accurate; then those that add most hypervolume. What there is no time for beside those before
+    it is left out, and so is what errs many times as often as the default, but one remains.
 
     Args:
         trials: Usable and other trials of the search.
         default: Trial 0.
         objectives: Of the study.
         constraints: Only trials that keep them can be finalists.
-        config: How many, and the margin.
+        config: How many.
         affordable: Whether there is time to verify these.
     """
     allowed = [
@@ -54,7 +54,7 @@ def pick_finalists(
     good = [each for each in whole if each.metrics.get("val_accuracy", 0.0) >= poorest] or whole
     front = [each for each in good if affordable([each])] or good
     chosen: list[TrialResult] = []
-    least = default.metrics.get("val_accuracy", 0.0) - config.accuracy_margin / 2
+    least = default.metrics.get("val_accuracy", 0.0)
     equals = [each for each in front if each.metrics.get("val_accuracy", 0.0) >= least]
     if equals:
         chosen.append(min(equals, key=lambda each: each.metrics["train_time_s"]))
