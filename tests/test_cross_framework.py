@@ -11,12 +11,13 @@ import pytest
 
 from tests.cross_samples import make_tree
 from tests.report_samples import make_study
-from tuner.config import BudgetConfig, VerifyConfig, validate
+from tuner.config import BudgetConfig, VerifyConfig
 from tuner.cross_framework import _Shares, _warnings, chosen_frameworks, tune_frameworks
 from tuner.errors import ConfigError, NoTrialSucceeded
 from tuner.registry import list_frameworks
 from tuner.results import Outcome
 from tuner.tracking import CROSS, connect, load_results
+from tuner.validation import validate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
