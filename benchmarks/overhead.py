@@ -1,7 +1,8 @@
-"""What the tuner itself costs: seconds a trial beside the training, and the monitor's CPU.
+"""What the tuner itself costs: seconds a trial beside the training, monitor's and display's CPU.
 
-Runs a study of 50 trials of the synthetic framework (about 10 ms of worker each), and the monitor
-for ten seconds over a process tree of its own. Targets: 0.25 s a trial, 1 % of a core.
+Runs a study of 50 trials of the synthetic framework (about 10 ms of worker each), the monitor for
+ten seconds over a process tree of its own, and the live display as long with full tables. Targets:
+0.25 s a trial, 1 % of a core each.
 
     python benchmarks/overhead.py [--trials 50] [--search joint|factored] [--json]
 
@@ -21,14 +22,18 @@ import tempfile
 import time
 from pathlib import Path
 
+from rich.console import Console
+
 from tuner.config import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
 from tuner.measure import ResourceMonitor, parse_cores
-from tuner.progress import StudyProgress
+from tuner.progress import StudyProgress, make_progress
 from tuner.registry import load_dataset_config, load_framework
 from tuner.study import tune
+from tuner.trial import Trial, TrialResult, TrialStatus
 
 SYNTHETIC = Path(__file__).parent.parent / "tests" / "synthetic"
 MONITORED_S = 10.0
+_TOLD_S = 0.1  # between two events of a worker that the display is told of
 _ENOUGH = 20  # trials, to compare the last ten with those about the tenth
 
 
@@ -89,8 +94,30 @@ def monitor_cost_pct() -> float:
         worker.wait()
 
 
+def display_cost_pct() -> float:
+    """CPU of the live display, % of a core, with full tables and a trial that reports often."""
+    trials = [
+        TrialResult(
+            Trial(number, {"batch_size": 64, "learning_rate": 0.01, "iterations": 1000}),
+            TrialStatus.COMPLETE,
+            val_accuracy=0.9 + number / 1000,
+        )
+        for number in range(16)
+    ]
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        console = Console(file=nowhere, force_terminal=True, width=120)
+        with make_progress("live", console=console) as progress:
+            for each in trials:
+                progress.trial_finished(each, trials)
+            begin, until = time.process_time(), time.monotonic() + MONITORED_S
+            while time.monotonic() < until:
+                progress.trial_progress(trials[0].trial, 10, 0.1)
+                time.sleep(_TOLD_S)
+            return 100 * (time.process_time() - begin) / MONITORED_S
+
+
 def main() -> None:
-    """Measure and print both."""
+    """Measure and print all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--search", default="joint", choices=["joint", "factored"])
@@ -108,6 +135,7 @@ def main() -> None:
             statistics.median(costs[-tenth:]) / statistics.median(costs[1 : tenth + 1]), 3
         ),
         "monitor_pct_of_a_core": round(monitor_cost_pct(), 3),
+        "display_pct_of_a_core": round(display_cost_pct(), 3),
     }
     if len(costs) > _ENOUGH:
         tens = statistics.median(costs[-10:]) / statistics.median(costs[5:15])
