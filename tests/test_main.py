@@ -45,6 +45,9 @@ def tuner(home, tmp_path):
     ("words", "code", "said"),
     [
         (["framework=cafe"], 1, r"framework has no 'cafe'; there are: .*did you mean caffe"),
+        (["budget.tim_s=3"], 1, r"called 'budget.tim_s' .did you mean budget.time_s"),
+        (["bogus=3"], 1, r"no setting is called 'bogus'; python -m tuner --help shows them"),
+        (["constraints=memory"], 2, "constraint 'memory' cannot be read; write name<=number"),
         (["dataset=mnsit"], 1, r"dataset has no 'mnsit'; there are: .*did you mean mnist"),
         (["budget=fast"], 1, "budget has no 'fast'"),
         (["budget.trialz=3"], 1, "trialz"),

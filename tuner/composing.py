@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,8 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
     prepared = []
     for word in words:
         name, _, value = word.partition("=")
-        if name == "constraints" and re.search("[<>]", value) and '"' not in value:
+        plain = '"' not in value and (not value.startswith("[") or re.search("[<>]", value))
+        if name == "constraints" and plain:
             limits = [each.strip(" '") for each in value.strip("[]").split(",")]
             word = "constraints=[" + ",".join(f'"{each}"' for each in limits) + "]"
         elif name.startswith("search_space."):
@@ -108,10 +110,29 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
     return prepared
 
 
+def _no_setting(name: str) -> str:
+    import difflib
+
+    group, _, _ = name.rpartition(".")
+    known = [f"{group}.{each}" for each in _fields_of(group)] if group else []
+    close = difflib.get_close_matches(name, [*known, *_fields_of("")], 1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"no setting is called {name!r}{hint}; python -m tuner --help shows them"
+
+
+def _fields_of(group: str) -> list[str]:
+    """Settings of a group such as ``budget``; the outermost ones without."""
+    part = getattr(TuneConfig(), group, None) if group else TuneConfig()
+    return [each.name for each in fields(part)] if is_dataclass(part) else []
+
+
 def _explain(error: Exception) -> str:
     """One line: what does not compose, and what would."""
     import difflib
 
+    unknown = re.match(r"Could not override '([^']+)'", str(error))
+    if unknown:
+        return _no_setting(unknown[1])
     wanted = getattr(error, "missing_cfg_file", None)
     options = list(getattr(error, "options", None) or [])
     if wanted and options:
