@@ -12,7 +12,7 @@ from scipy import stats
 
 from tests.conftest import SYNTHETIC
 from tests.report_samples import DEFAULT_PARAMS, MIB, make_study
-from tuner.api import settings_template
+from tuner.api import answer, settings_template
 from tuner.errors import ConfigError, NothingRecommended
 from tuner.recommendation import Evidence, Limits, evidence_of, fill_settings, recommend
 from tuner.registry import framework_folder, load_framework
@@ -144,6 +144,11 @@ def test_the_verified_points_of_a_study_are_its_evidence(record):
     assert evidence[0].fingerprint
     choice = recommend(evidence, Limits(min_accuracy=0.988)).choice
     assert choice.train_time_s == pytest.approx(40.6)
+
+
+def test_an_answer_names_the_data_set_that_was_measured_on(record):
+    asked = [dataclasses.replace(each, dataset="mnist_5k") for each in evidence_of(record)]
+    assert answer(recommend(asked, Limits()), "mnist", {})["dataset"] == "mnist_5k"
 
 
 def test_a_study_that_verified_nothing_is_no_evidence(record):

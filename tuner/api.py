@@ -155,11 +155,11 @@ def recommend(
         framework_path: Folder with frameworks of the user's own.
 
     Returns:
-        ``framework``, ``dataset``, ``model``, ``params``, ``environment`` (variables to set),
-        ``settings`` (the framework's own settings file, where it has one), ``measured`` and
-        ``against_default`` (figures with intervals), ``jobs_per_hour`` (of the whole host),
-        ``promised`` (the interval in which the time of one job will be), ``evidence`` (run ids,
-        age in seconds, fingerprint) and ``alternatives``.
+        ``framework``, ``dataset`` (that it was measured on), ``model``, ``params``,
+        ``environment`` (variables to set), ``settings`` (the framework's own settings file, where
+        it has one), ``measured`` and ``against_default`` (figures with intervals),
+        ``jobs_per_hour`` (of the whole host), ``promised`` (the interval in which the time of one
+        job will be), ``evidence`` (run ids, age in seconds, fingerprint) and ``alternatives``.
 
     Raises:
         NothingRecommended: Which limit binds, and what comes nearest.
@@ -182,7 +182,10 @@ def recommend(
 def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -> dict[str, Any]:
     """A recommendation as plain values, see ``recommend``; ``configured`` by ``configuration``."""
     choice = found.choice
-    chosen = {"framework": choice.framework, "dataset": dataset, "model": choice.model}
+    measured_on = (
+        choice.dataset or dataset
+    )  # another one where that which was asked for was not had
+    chosen = {"framework": choice.framework, "dataset": measured_on, "model": choice.model}
     return {**chosen, **configured, **_proof(found)}
 
 

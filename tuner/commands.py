@@ -79,7 +79,12 @@ def recommend_command(words: Sequence[str]) -> int:
     """
     from tuner.api import recommend
 
-    answer = recommend(**_read(words, _ASKED))
+    asked = _read(words, _ASKED)
+    answer = recommend(**asked)
+    wanted = asked.get("dataset", "mnist")
+    if answer["dataset"] != wanted:
+        instead = f"{answer['dataset']}, which a study used in place of {wanted}"
+        print(f"warning: measured on {instead}", file=sys.stderr)
     print(yaml.dump(answer, Dumper=_Dumper, sort_keys=False, allow_unicode=True), end="")
     return 0
 
