@@ -42,6 +42,15 @@ def make_factored(*args, **kwargs):
     return search
 
 
+def raced(tmp_path):
+    """A factored search of the synthetic framework, kept in a file, after the race."""
+    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
+    return make_factored(
+        space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
+        storage=f"sqlite:///{tmp_path}/search.db", name="study",
+    )  # fmt: skip
+
+
 ONE, TWO = Driver("one", "alike"), Driver("two", "alike")
 SEARCHES = [
     JointSearch,
@@ -281,11 +290,7 @@ def _pretend(number, params, *, limit_s=math.inf):
 
 @pytest.mark.slow
 def test_factored_search_trains_at_the_fastest_setting_and_finds_the_best_rate(tmp_path):
-    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
-    search = make_factored(
-        space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
-        storage=f"sqlite:///{tmp_path}/search.db", name="study",
-    )  # fmt: skip
+    search = raced(tmp_path)
     asked = []
     for _ in range(12):
         number, params = search.ask(limit_s=0.2)
@@ -330,11 +335,7 @@ def test_constraints_bound_what_is_asked(make):
 
 
 def test_the_better_the_front_the_more_the_race_is_worth(tmp_path):
-    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
-    search = make_factored(
-        space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
-        storage=f"sqlite:///{tmp_path}/search.db", name="study",
-    )  # fmt: skip
+    search = raced(tmp_path)
     assert search.least_hope(0.2) == math.inf, "the default comes first"
     hopes = []
     for _ in range(12):
@@ -346,11 +347,7 @@ def test_the_better_the_front_the_more_the_race_is_worth(tmp_path):
 
 
 def test_a_setting_that_runs_otherwise_than_requested_is_given_up(tmp_path):
-    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
-    search = make_factored(
-        space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
-        storage=f"sqlite:///{tmp_path}/search.db", name="study",
-    )  # fmt: skip
+    search = raced(tmp_path)
     search.tell(_pretend(*search.ask()))
     for _ in range(2):
         number, params = search.ask(limit_s=0.2)

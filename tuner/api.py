@@ -182,9 +182,8 @@ def recommend(
 def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -> dict[str, Any]:
     """A recommendation as plain values, see ``recommend``; ``configured`` by ``configuration``."""
     choice = found.choice
-    measured_on = (
-        choice.dataset or dataset
-    )  # another one where that which was asked for was not had
+    # not what was asked for where a study had to use another in its place
+    measured_on = choice.dataset or dataset
     chosen = {"framework": choice.framework, "dataset": measured_on, "model": choice.model}
     return {**chosen, **configured, **_proof(found)}
 
