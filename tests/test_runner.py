@@ -11,7 +11,7 @@ import pytest
 
 from tuner.config import BlasConfig
 from tuner.errors import ConfigError
-from tuner.measure import marked_processes
+from tuner.measure import ResourceMonitor, marked_processes
 from tuner.runner import WorkerSession, run_trial
 from tuner.trial import TrialStatus
 
@@ -150,6 +150,19 @@ def test_a_warm_session_survives_a_crash_of_its_worker(setup, make_trial):
     with WorkerSession(setup, make_trial().params) as session:
         assert session.run(make_trial(1, fault="segfault")).status is TrialStatus.CRASHED
         assert session.run(make_trial(2)).status is TrialStatus.COMPLETE
+
+
+def test_a_warm_worker_is_watched_before_it_begins(setup, make_trial, monkeypatch):
+    start = ResourceMonitor.start
+
+    def start_late(monitor):
+        time.sleep(0.3)  # a busy machine may take that long, and the worker less
+        start(monitor)
+
+    monkeypatch.setattr(ResourceMonitor, "start", start_late)
+    with WorkerSession(setup, make_trial().params) as session:
+        results = [session.run(make_trial(number, fault="slow")) for number in (1, 2)]
+    assert [each.status for each in results] == [TrialStatus.COMPLETE] * 2
 
 
 @pytest.mark.slow

@@ -145,6 +145,7 @@ class WorkerSession:
         write_request(folder, trial, setup.dataset, setup.model)
         process = self._ensure_worker(trial, folder)
         interval_s = setup.measure.sample_interval_s
+        # a warm worker begins at once when it is told: watching has to begin before
         watch = Watch(
             trial=trial,
             folder=folder,
@@ -157,6 +158,7 @@ class WorkerSession:
         )
         failure: Failure | None = TrialStatus.INTERRUPTED, "the tuner was stopped"
         try:
+            _tell(process, folder)
             failure = watch.follow()
         finally:
             usage = watch.monitor.finish()
@@ -201,10 +203,6 @@ class WorkerSession:
                     env=self._whole_environment(),
                     start_new_session=True,
                 )
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # a worker already dead is noticed by the watch
-            self._process.stdin.write(f"{folder}\n".encode())
-            self._process.stdin.flush()
         return self._process
 
     def _whole_environment(self) -> dict[str, str]:
@@ -234,6 +232,14 @@ class WorkerSession:
                 process.stdin.close()
         survivors = kill_marked(self._marker, patience_s=0.5)
         return left or (f"{survivors} detached processes" if survivors else "")
+
+
+def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
+    """Have a worker train the trial whose request lies in ``folder``."""
+    assert worker.stdin is not None
+    with suppress(BrokenPipeError):  # a worker already dead is noticed by the watch
+        worker.stdin.write(f"{folder}\n".encode())
+        worker.stdin.flush()
 
 
 def _custody(cores: tuple[int, ...]) -> list[str]:
