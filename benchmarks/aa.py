@@ -16,17 +16,16 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workbench import Workbench, workbench
+from workbench import Workbench, side_by_side, workbench
 
 from tuner.config import VerifyConfig
-from tuner.plan import Plan
-from tuner.results import Comparison
+from tuner.plan import Entrant, Plan
 from tuner.runner import run_trial
 from tuner.trial import Trial, TrialKind, TrialResult
+from tuner.verified import Comparison, Role
 from tuner.verify import summarize
 
 ITERATIONS = 300
-ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,12 @@ class Verification:
 
     def dealt_anew(self, random_: random.Random) -> Verification:
         """The same with the two runs of each round exchanged or not."""
-        changed = random_.choices([False, True], k=self.plan.rounds)
+        changed = random_.choices([False, True], k=len(self.plan.rounds))
+        trials = {self.plan.place(each.number): each for each in self.plan.trials()}
         runs = []
         for run in self.runs:
             turn, index = self.plan.place(run.trial.number)
-            trial = self.plan.trial(turn, index ^ changed[turn])
+            trial = trials[turn, index ^ changed[turn]]
             runs.append(dataclasses.replace(run, trial=trial))
         return Verification(self.plan, tuple(runs))
 
@@ -61,8 +61,9 @@ def verify(bench: Workbench, seed: int) -> Verification:
     default = run_trial(bench.setup, trial)
     twin = dataclasses.replace(trial, number=1, kind=TrialKind.SEARCH)
     again = dataclasses.replace(default, trial=twin)
-    images = bench.setup.dataset.sizes["test"]
-    plan = Plan(default, (again,), ROUNDS, VerifyConfig(), seed, images)
+    both = Entrant(default, Role.DEFAULT), Entrant(again, Role.NO_LOSS)
+    config, images = VerifyConfig(), bench.setup.dataset.sizes["test"]
+    plan = side_by_side(both, config.repeats, config, seed, images)
     return Verification(plan, tuple(run_trial(bench.setup, each) for each in plan.trials()))
 
 

@@ -1,9 +1,9 @@
 """Whether a busy neighbour misleads a study: the same study quietly, and beside a CPU burner.
 
-The burner takes one core from the first trial after the default until verification begins, so
-that race and search are disturbed throughout. Afterwards nothing runs but the two settings that
-the two races crowned, in turns at the default's batch size: beside each other they tell how much
-slower the burner's winner really is.
+The burner takes one core from the first race or trial after the default's first part until
+verification begins, so that race and search are disturbed throughout. Afterwards nothing runs but
+the two settings that the two races crowned, in turns at the default's batch size: beside each
+other they tell how much slower the burner's winner really is.
 
     python benchmarks/burner.py caffe-mnist [--budget 300] [--json]
 """
@@ -17,7 +17,6 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from workbench import Workbench, fresh_study, workbench
@@ -25,7 +24,7 @@ from workbench import Workbench, fresh_study, workbench
 from tuner.progress import StudyProgress
 from tuner.results import StudyResult
 from tuner.runner import WorkerSession
-from tuner.trial import Params, ParamValue, Trial, TrialKind, TrialResult
+from tuner.trial import Params, ParamValue, Trial, TrialKind
 
 ROUNDS = 9
 PROBE_S = 0.5
@@ -37,16 +36,15 @@ class Burner(StudyProgress):
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._began = False
 
-    def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:  # noqa: ARG002 - the moment
-        """The default was measured: now."""
-        if result.trial.kind is TrialKind.DEFAULT:
+    def phase(self, name: str, detail: str = "") -> None:  # noqa: ARG002 - the moment
+        """Burn from the first race or search on; verification begins: enough."""
+        if name in {"race", "search"} and not self._began:
+            self._began = True
             core = max(os.sched_getaffinity(0))
             burn = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
             self._process = subprocess.Popen([sys.executable, "-S", "-c", burn])
-
-    def phase(self, name: str, detail: str = "") -> None:  # noqa: ARG002 - the moment
-        """Verification begins: enough."""
         if name in {"verify", "report"}:
             self.stop()
 

@@ -1,4 +1,4 @@
-"""Ray Tune's OptunaSearch, driven trial by trial: what a user of Ray Tune would get."""
+"""Ray Tune's OptunaSearch under ASHA, driven trial by trial: what its user would get."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from replay import GOALS, Recorded, Replay
 from tuner.results import front_of
 from tuner.trial import Checkpoint, ParamValue, Trial, TrialResult
 
+_GOAL = GOALS[0]
 _RUNGS = 81  # ASHA's first look is at this fraction of the longest training
 
 
@@ -24,40 +25,34 @@ class _RayTrial:
     trial_id: str
 
 
-class RayTuneSearch:
-    """One search over a recorded framework.
+class AshaSearch:
+    """One search over a recorded framework, for accuracy alone, that stops trials by ASHA.
+
+    ASHA (doi:10.48550/arXiv.1810.05934) stops for one goal alone. Both goals without stopping are
+    ``search=raytune`` of the tuner itself.
 
     Args:
         recorded: What is searched.
         seed: Of the sampler.
-        asha: Search for accuracy alone, stopping by ASHA (doi:10.48550/arXiv.1810.05934);
-            else both goals, without stopping, which Ray Tune's schedulers cannot do.
     """
 
-    def __init__(self, recorded: Recorded, seed: int, *, asha: bool) -> None:
+    def __init__(self, recorded: Recorded, seed: int) -> None:
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._recorded = recorded
         self._params: dict[str, ParamValue] = {}
-        goals = GOALS[:1] if asha else GOALS
-        self._names = [each.name for each in goals]
-        senses = [each.direction.value[:3] for each in goals]
         starts = [recorded.space.optuna_params(each) for each in self._starts()]
         self._search = OptunaSearch(
             space=self._define,
-            metric=self._names[0] if asha else self._names,
-            mode=senses[0] if asha else senses,
+            metric=_GOAL.name,
+            mode=_GOAL.direction.value[:3],
             points_to_evaluate=starts,
             seed=seed,
         )
-        self._asha = (
-            AsyncHyperBandScheduler(
-                time_attr="train_time_s", metric="accuracy", mode="max",
-                max_t=recorded.longest_s, grace_period=recorded.longest_s / _RUNGS,
-                reduction_factor=3,
-            )
-            if asha
-            else None
+        self._asha = AsyncHyperBandScheduler(
+            time_attr="train_time_s", metric=_GOAL.name, mode=_GOAL.direction.value[:3],
+            max_t=recorded.longest_s, grace_period=recorded.longest_s / _RUNGS,
+            reduction_factor=3,
         )  # fmt: skip
 
     def _starts(self) -> list[dict[str, ParamValue]]:
@@ -77,21 +72,18 @@ class RayTuneSearch:
         while machine.now < budget_s and not (anytime and anytime[-1][1] >= enough):
             self._search.suggest(str(number))
             limit = self._recorded.longest_s if number else None
-            trial = Trial(
-                number, self._params, train_time_limit_s=limit, curve=shortest if self._asha else 0
-            )
+            trial = Trial(number, self._params, train_time_limit_s=limit, curve=shortest)
             ray_trial = _RayTrial(str(number))
-            if self._asha:
-                self._asha.on_trial_add(None, ray_trial)  # type: ignore[arg-type]
+            self._asha.on_trial_add(None, ray_trial)  # type: ignore[arg-type]
 
             # called in this very turn of the loop alone, so what it captures is this turn's; ASHA
             # looks at nothing of a trial but its name, and at its controller not at all
             def goes_on(points: Sequence[Checkpoint], _end_s: float) -> bool:
-                if self._asha is None or not number:  # noqa: B023
+                if not number:  # noqa: B023
                     return True
                 seen = {
                     "train_time_s": points[-1].train_time_s,
-                    "accuracy": points[-1].val_accuracy,
+                    _GOAL.name: points[-1].val_accuracy,
                 }
                 verdict = self._asha.on_trial_result(None, ray_trial, seen)  # type: ignore[arg-type]  # noqa: B023
                 return bool(verdict == TrialScheduler.CONTINUE)
@@ -99,7 +91,7 @@ class RayTuneSearch:
             result = machine.run(trial, goes_on)
             if not number:
                 machine.now = 0.0
-            figures = {each.name: each.value(result.metrics) for each in GOALS}
+            figures = {_GOAL.name: _GOAL.value(result.metrics)}
             self._search.on_trial_complete(str(number), figures)
             results.append(result)
             found = [each.params for each in front_of(results, GOALS)]

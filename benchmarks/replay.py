@@ -13,9 +13,12 @@ import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import MISSING
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,7 @@ import numpy as np
 from tuner.continuation import can_extend, far_behind
 from tuner.measure import cpu_flags
 from tuner.pareto import OBJECTIVES, hypervolume
-from tuner.protocol import checkpoint_grid, trained_iterations
+from tuner.protocol import marks_of, trained_iterations
 from tuner.registry import find_setting_file
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.space import Choices, Range, SearchSpace
@@ -41,6 +44,7 @@ TABLES = Path(__file__).parent / "tables"
 GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
 FLOOR = 0.5
 TIME_NOISE = 0.03
+SEED_NOISE = 1.0  # deviation between seeds, by that of sampling so many images
 VALIDATION, TEST = 5000, 10_000  # images
 
 
@@ -61,7 +65,7 @@ class Recorded:
         framework, _, dataset = name.partition("-")
         table = json.loads((TABLES / f"{framework}.json").read_text(encoding="utf-8"))
         curves = table["curves"][dataset]
-        self.default = dict(table["default"])
+        self.default, self.model = dict(table["default"]), str(table["model"])
         self.paces = RuntimeMap(
             Probe(each["setting"], int(batch), seconds)
             for each in table["paces"]
@@ -90,7 +94,7 @@ class Recorded:
         space = SearchSpace.load(
             find_setting_file("search_spaces", table["framework"]),
             cores=int(str(table["machine"].get("cores", "2")).split()[0]),
-            cpu_flags=cpu_flags(), dataset=dataset, model="lenet",
+            cpu_flags=cpu_flags(), dataset=dataset, model=self.model,
         )  # fmt: skip
         # only what was recorded can be asked for
         settings = [each["setting"] for each in table["paces"]]
@@ -178,9 +182,10 @@ class Recorded:
             rows.append((-math.log(1 - self.accuracy(params, iterations)), math.log(time_s)))
         return hypervolume(rows, (-math.log(1 - FLOOR), math.log(self.longest_s)), GOALS)
 
-    def reference(self) -> float:
-        """Hypervolume of the front of everything that was recorded, at the fastest settings."""
-        points: list[Params] = [
+    @property
+    def points(self) -> list[Params]:
+        """Everything that was recorded, at the fastest settings."""
+        return [
             {
                 **self.default,
                 **self.paces.fastest(batch),
@@ -189,9 +194,28 @@ class Recorded:
                 "iterations": iterations,
             }
             for (batch, rate), curve in self._grid.items()
-            for iterations in {self.shortest, *(int(mark) for mark, _ in curve)}
+            for iterations in sorted({self.shortest, *(int(mark) for mark, _ in curve)})
         ]
-        return self.volume(points)
+
+    def reference(self) -> float:
+        """Hypervolume of the front of everything that was recorded."""
+        return self.volume(self.points)
+
+    def truth(self, params: Params) -> tuple[float, float]:
+        """Training time, seconds, and accuracy that some params truly have."""
+        iterations = int(params["iterations"] or 1)
+        return iterations * self.pace(params), self.accuracy(params, iterations)
+
+    def loses_nothing(self, params: Params, default: Params, margin: float) -> bool:
+        """Whether some params truly are not less accurate than a default by more than a margin."""
+        return self.truth(params)[1] >= self.truth(default)[1] - margin
+
+    def fastest_s(self, default: Params) -> float:
+        """Least true training time of what was recorded and reaches a default's accuracy, s."""
+        batch = int(default["batch_size"] or 1)
+        found: list[Params] = [{**default, **self.paces.fastest(batch)}]
+        found += [each for each in self.points if not self.space.contains(each)]
+        return min(self.truth(each)[0] for each in found if self.loses_nothing(each, default, 0.0))
 
 
 def _between(values: Sequence[float], at: float) -> tuple[Any, Any, float]:
@@ -206,17 +230,25 @@ def _between(values: Sequence[float], at: float) -> tuple[Any, Any, float]:
 
 
 class Replay:
-    """A machine on which trials take no time but its own.
+    """A machine, and the executor on it, on which trials take no time but its own.
+
+    A training with the same seed and params goes the same way again, at whatever runtime setting;
+    times differ from run to run.
 
     Args:
         recorded: What it knows.
         seed: Of its noise.
+
+    Attributes:
+        now: Seconds that have passed on it.
     """
+
+    slots = 1
 
     def __init__(self, recorded: Recorded, seed: int) -> None:
         self.recorded, self.now = recorded, 0.0
         self._kept: dict[str, Any] | None = None
-        self._noise = np.random.default_rng(seed)
+        self.seed, self._noise = seed, np.random.default_rng(seed)
 
     @contextlib.contextmanager
     def session(self, params: Params) -> Iterator[Replay]:
@@ -224,68 +256,92 @@ class Replay:
         self.now += self.recorded.started_s(params)
         yield self
 
+    def submit(self, trial: Trial) -> Future[TrialResult]:
+        """Train at once; the time it takes has passed when this returns."""
+        future: Future[TrialResult] = Future()
+        future.set_result(self.run(trial))
+        return future
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        """Nothing runs."""
+
     def run(self, trial: Trial, goes_on: GoesOn | None = None) -> TrialResult:
-        """Train as the tuner's worker and watch would: probes, stops and checkpoints alike.
+        """Train as the tuner's worker and watch would: looks, stops and probes alike.
 
         Args:
             trial: What to train.
             goes_on: Asked at every checkpoint with all so far and the time at which the trial
                 will be over; by default what the tuner's own watch would say.
         """
-        params, began = trial.params, self.now
-        asked = int(params["iterations"] or 1)
-        pace = self.recorded.pace(params) * math.exp(self._noise.normal(0, TIME_NOISE))
-        limit_s = trial.train_time_limit_s or math.inf
+        began = self.now
+        pace = self.recorded.pace(trial.params) * math.exp(self._noise.normal(0, TIME_NOISE))
         if trial.kind is TrialKind.PROBE:
-            done = max(1, min(asked, math.ceil(limit_s / pace)))
-            self.now += done * pace
-            return _result(trial, done, done * pace, ())
-        setting = self.recorded.setting(params)
+            return self._probe(trial, pace)
+        setup_s = self._start(trial)
+        points = self._train(trial, pace, goes_on or (lambda *seen: _watched(trial, *seen)))
+        done, train_s = points[-1].iteration, points[-1].train_time_s
+        test_s = self.recorded.eval_s * TEST / VALIDATION
+        self.now += train_s + (test_s if trial.test else 0.0)
+        return _result(
+            trial,
+            done,
+            train_s,
+            checkpoints=tuple(points),
+            val_accuracy=points[-1].val_accuracy,
+            test_accuracy=self._accuracy(trial, done, TEST) if trial.test else None,
+            measured={
+                "setup_time_s": setup_s, "test_time_s": test_s, "wall_time_s": self.now - began
+            },
+        )  # fmt: skip
+
+    def _probe(self, trial: Trial, pace: float) -> TrialResult:
+        limit_s = trial.train_time_limit_s or math.inf
+        done = max(1, min(trained_iterations(trial), math.ceil(min(limit_s / pace, 1e9))))
+        self.now += done * pace
+        return _result(trial, done, done * pace)
+
+    def _start(self, trial: Trial) -> float:
+        """Have a worker for a trial; returns the seconds that took."""
+        setting = self.recorded.setting(trial.params)
         cold = not trial.warm or setting != self._kept
-        setup_s = self.recorded.started_s(params) if cold else 0.0
-        self.now += setup_s
         self._kept = setting if trial.warm else None
-        goes_on = goes_on or (lambda points, end_s: _watched(trial, points, end_s))
+        setup_s = self.recorded.started_s(trial.params) if cold else 0.0
+        self.now += setup_s
+        return setup_s
+
+    def _train(self, trial: Trial, pace: float, goes_on: GoesOn) -> list[Checkpoint]:
+        limit_s = trial.train_time_limit_s or math.inf
+        every = trial.kind is TrialKind.REFERENCE
+        asked = trained_iterations(trial)
         points: list[Checkpoint] = []
         seen_s = 0.0
-        for mark in checkpoint_grid(asked, trial.curve):
+        for mark in marks_of(trial):
             over = mark * pace > limit_s
             done = max(1, int(limit_s / pace)) if over else mark
             # as workers do it: on the way, looking may not cost more than the training before it
-            if (
-                not over
-                and mark < asked
-                and done * pace - seen_s < self.recorded.eval_s * bool(points)
-            ):
+            cost_s = 0.0 if every or over or mark == asked else self.recorded.eval_s * bool(points)
+            if done * pace - seen_s < cost_s:
                 continue
             seen_s = done * pace
-            self.now += self.recorded.eval_s
-            truth = self.recorded.accuracy(params, done)
-            spread = math.sqrt(max(truth * (1 - truth), 1e-6) / VALIDATION)
-            seen = min(1.0, max(0.0, truth + self._noise.normal(0, spread)))
-            points.append(Checkpoint(done, done * pace, None, seen))
+            test = self._accuracy(trial, done, TEST) if every else None
+            self.now += self.recorded.eval_s * (1 + TEST / VALIDATION * every)
+            seen = self._accuracy(trial, done, VALIDATION)
+            points.append(Checkpoint(done, done * pace, None, seen, test))
             if over or not goes_on(points, min(asked * pace, limit_s)):
                 break
-        self.now += points[-1].train_time_s
-        spent = setup_s, self.now - began
-        return _result(trial, points[-1].iteration, points[-1].train_time_s, points, spent)
+        return points
 
-    def verify(self, trial: Trial) -> TrialResult:
-        """A cold run to the end of its share, with the test split if that is the whole."""
-        done = trained_iterations(trial)
-        pace = self.recorded.pace(trial.params) * math.exp(self._noise.normal(0, TIME_NOISE))
-        truth = self.recorded.accuracy(trial.params, done)
-        reached, test = (
-            min(1.0, truth + self._noise.normal(0, math.sqrt(truth * (1 - truth) / images)))
-            for images in (VALIDATION, TEST)
-        )
-        time_s = done * pace / trial.share
-        spent = self.recorded.started_s(trial.params), done * pace
-        self.now += sum(spent)
-        result = _result(trial, done, time_s, [Checkpoint(done, time_s, None, reached)], spent)
-        return dataclasses.replace(
-            result, status=TrialStatus.COMPLETE, test_accuracy=test if trial.test else None
-        )
+    def _accuracy(self, trial: Trial, iterations: int, images: int) -> float:
+        """What is seen on a split of so many images: the truth, and what this seed adds to it."""
+        truth = self.recorded.accuracy(trial.params, iterations)
+        spread = SEED_NOISE * math.sqrt(max(truth * (1 - truth), 1e-6) / images)
+        learnt = [trial.params["batch_size"], trial.params["learning_rate"]]
+        path = [self.seed, trial.seed, zlib.crc32(repr(learnt).encode()), iterations, images]
+        added = spread * np.random.default_rng(path).standard_normal()
+        return float(min(1.0, max(0.0, truth + added)))
 
 
 GoesOn = Callable[[Sequence[Checkpoint], float], bool]
@@ -301,21 +357,21 @@ def _result(
     trial: Trial,
     done: int,
     time_s: float,
-    points: Sequence[Checkpoint],
-    spent_s: tuple[float, float] = (0.0, 0.0),
+    measured: Mapping[str, float] = MappingProxyType({}),
+    **seen: Any,
 ) -> TrialResult:
-    """What a worker would answer; ``spent_s`` is set-up and wall time."""
-    whole = done == int(trial.params["iterations"] or 1)
-    needed = [each for each in dataclasses.fields(Measurement) if each.default is MISSING]
+    """What a worker would answer after so many iterations in so many seconds."""
+    whole = done >= trained_iterations(trial)
+    if trial.share < 1:  # projected to all of the iterations
+        time_s *= int(trial.params["iterations"] or 1) / done
+    needed = [each.name for each in dataclasses.fields(Measurement) if each.default is MISSING]
     # all that has no default is a number
-    measurement = Measurement(**{each.name: 0 for each in needed})  # type: ignore[arg-type]
+    figures: Any = {**dict.fromkeys(needed, 0), "train_time_s": time_s, **measured}
     return TrialResult(
         trial=trial,
         status=TrialStatus.COMPLETE if whole else TrialStatus.STOPPED,
+        reason="" if whole else f"stopped after {done} iterations",
         iterations=done,
-        val_accuracy=points[-1].val_accuracy if points else None,
-        checkpoints=tuple(points),
-        measurement=dataclasses.replace(
-            measurement, train_time_s=time_s, setup_time_s=spent_s[0], wall_time_s=spent_s[1]
-        ),
+        measurement=Measurement(**figures),
+        **seen,
     )

@@ -1,16 +1,17 @@
-"""What the benchmarks share: a framework made ready to train Caffe's LeNet outside a study."""
+"""What benchmarks that train share: a framework made ready for Caffe's LeNet, plans, studies."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from tuner.config import TuneConfig
+from tuner.config import TuneConfig, VerifyConfig
+from tuner.plan import Entrant, Plan
 from tuner.preparation import single
 from tuner.progress import StudyProgress
 from tuner.registry import load_dataset_config, load_framework, tuner_home
@@ -46,6 +47,16 @@ def workbench(framework: str, dataset: str) -> Iterator[Workbench]:
         yield Workbench(space, space.default(dataset, MODEL).params, setup)
 
 
+def side_by_side(
+    entrants: Sequence[Entrant], rounds: int, config: VerifyConfig, seed: int, test_images: int
+) -> Plan:
+    """A plan by which all run in every round, the default first of ``entrants``."""
+    plan = Plan(tuple(entrants), (), config, seed, test_images)
+    for _ in range(rounds):
+        plan = plan.with_round(plan.turned(range(len(entrants))))
+    return plan
+
+
 @contextlib.contextmanager
 def empty_home(folder: Path) -> Iterator[None]:
     """A TUNER_HOME with nothing but what is installed: no study, no map of an earlier race."""
@@ -59,17 +70,14 @@ def empty_home(folder: Path) -> Iterator[None]:
 def fresh_study(
     name: str, budget_s: float, *, seed: int = 1, progress: StudyProgress | None = None
 ) -> StudyResult:
-    """A factored study of framework-dataset that knows nothing of earlier ones.
-
-    The default's time is projected from a tenth of it, so that the budget is the search's.
-    """
+    """A factored study of framework-dataset that knows nothing of earlier ones."""
     framework, _, dataset = name.partition("-")
     with tempfile.TemporaryDirectory() as folder, empty_home(Path(folder)):
         config = TuneConfig(
             framework=load_framework(framework), dataset=load_dataset_config(dataset),
             model=MODEL, tracking_uri=f"sqlite:///{folder}/mlflow.db", output=folder,
-            baseline="projected", seed=seed, resume="never",
+            seed=seed, resume="never",
         )  # fmt: skip
         config.search.name = "factored"
-        config.budget.time_s, config.budget.default_share = budget_s, 0.1
+        config.budget.time_s = budget_s
         return tune(config, progress or StudyProgress())

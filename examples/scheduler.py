@@ -28,14 +28,14 @@ class Job:
 
 
 JOBS = (
-    Job("as fast as possible", {}),
-    Job("nine of ten right", {"min_accuracy": 0.9}),
-    Job("nineteen of twenty", {"min_accuracy": 0.95}),
+    Job("as fast as possible, nothing lost", {}),  # against the framework's own default
+    Job("nine of ten right", {"min_accuracy": 0.9, "max_accuracy_loss": "none"}),
+    Job("nineteen of twenty", {"min_accuracy": 0.95, "max_accuracy_loss": "none"}),
     Job("as accurate as possible", {"objective": "accuracy"}),
     Job("accurate within a minute", {"objective": "accuracy", "max_train_time_s": 60}),
     Job("accurate within ten seconds", {"objective": "accuracy", "max_train_time_s": 10}),
     Job("on little memory", {"objective": "memory_mb"}),
-    Job("little memory, still accurate", {"objective": "memory_mb", "min_accuracy": 0.9}),
+    Job("little memory, a point may go", {"objective": "memory_mb", "max_accuracy_loss": 0.01}),
     Job("on a small host", {"max_memory_mb": 4000}),
     Job("on this many CPUs", {"cores": len(os.sched_getaffinity(0))}),
 )
@@ -78,7 +78,7 @@ def main(words: list[str]) -> int:
             f"{job.name}: {answer['framework']} took {time_s:.3g} s, "
             f"{'as promised' if as_said else 'NOT AS PROMISED'} "
             f"({promised['low']:.3g}-{promised['high']:.3g} s), "
-            f"{result.metrics['test_accuracy']:.2%}"
+            f"{result.metrics['test_accuracy']:.2%} ({answer['assurance']})"
         )
     print(f"{kept} of {len(JOBS)} jobs took the time that was promised")
     return int(kept < 0.9 * len(JOBS))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.pareto import find_objective
-from tuner.results import Comparison, StudyResult, Verified
+from tuner.results import StudyResult
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.trial import (
     UNSET,
@@ -20,6 +20,7 @@ from tuner.trial import (
     TrialResult,
     TrialStatus,
 )
+from tuner.verified import Comparison, Role, Verified
 
 HOSTILE = "<script>alert('x')</script>\"'&$^{[red]"
 MIB = 2**20
@@ -151,6 +152,7 @@ def make_verified(
     train_time_s: float,
     params: Mapping[str, ParamValue],
     versus: Comparison | None,
+    role: Role = Role.DEFAULT,
 ) -> Verified:
     """One verified configuration; without a comparison it is the default."""
     return Verified(
@@ -170,11 +172,13 @@ def make_verified(
         peak_memory_bytes=264.2 * MIB,
         runs=tuple(f"verify-{index:04d}" for index in range(number, number + 3)),
         against_default=versus,
+        role=role,
     )
 
 
 def make_verified_points(trials: tuple[TrialResult, ...]) -> tuple[Verified, ...]:
     """The default and three finalists: faster and less accurate, and faster and no worse."""
+    roles = {4: Role.TRADE_OFF, 9: Role.NO_LOSS, 8: Role.NO_LOSS}
     by_number = {each.trial.number: each.params for each in trials}
     rows = [
         (4, 0.9858, 21.4, Interval(8.9, 8.7, 9.1), Interval(-0.0052, -0.0078, -0.0026)),
@@ -185,6 +189,7 @@ def make_verified_points(trials: tuple[TrialResult, ...]) -> tuple[Verified, ...
         make_verified(
             number, accuracy, seconds, by_number[number],
             Comparison(speedup, 1e-6, gain, 0.001 if gain.high < 0 else 0.4, gain.low > -0.002),
+            roles[number],
         )
         for number, accuracy, seconds, speedup, gain in rows
     ]  # fmt: skip
@@ -226,14 +231,53 @@ def make_study(**changes: Any) -> StudyResult:
     return dataclasses.replace(study, **changes)
 
 
-def with_projected_default(study: StudyResult) -> StudyResult:
-    """The study as if its default had trained a tenth of its iterations."""
+def with_recorded_default(study: StudyResult) -> StudyResult:
+    """The study with its default's accuracy from a reference, its time from its own rate."""
     default, *others = study.verified
-    trial = dataclasses.replace(study.trials[0].trial, share=0.1)
+    trial_0 = study.trials[0]
+    source = "reference of 5 seeds"
+    rate = {"projected": True, "full_runs": 0, "rate_runs": 4, "rate_share": 0.03}
     return dataclasses.replace(
         study,
-        verified=(dataclasses.replace(default, projected=True), *others),
-        trials=(dataclasses.replace(study.trials[0], trial=trial), *study.trials[1:]),
+        verified=(dataclasses.replace(default, accuracy_from=source, **rate), *others),
+        trials=(
+            dataclasses.replace(
+                trial_0,
+                trial=dataclasses.replace(trial_0.trial, share=0.1),
+                accuracy_from=source,
+            ),
+            *study.trials[1:],
+        ),
+        reference=(
+            "The default's accuracy is that of a reference of 5 seeds: its own first part "
+            "converges as recorded. Its time is that of its own rate on this machine."
+        ),
+    )
+
+
+def make_part() -> StudyResult:
+    """A study that knows only the first tenth of its default."""
+    part = "the first 1,000 of 10,000 iterations"
+    default = dataclasses.replace(make_result(0, 0.9790, 19.0, iterations=1000), reason=part)
+    trials = (default, *make_trials()[1:])
+    rows = [
+        (1, 0.9752, 8.1, Interval(2.35, 2.3, 2.4), Interval(-0.0038, -0.006, -0.0016)),
+        (3, 0.9823, 13.9, Interval(1.37, 1.35, 1.39), Interval(0.0033, 0.001, 0.0056)),
+        (9, 0.9886, 40.6, Interval(0.47, 0.46, 0.48), Interval(0.0096, 0.007, 0.012)),
+    ]
+    verified = [
+        make_verified(
+            number, accuracy, seconds, trials[number].params,
+            Comparison(speedup, 1e-6, gain, 0.001, False), Role.NO_LOSS,
+        )
+        for number, accuracy, seconds, speedup, gain in rows
+    ]  # fmt: skip
+    params = make_params(iterations=1000)
+    return make_study(
+        trials=trials,
+        verified=(make_verified(0, 0.9790, 19.0, params, None), *verified),
+        default_part=part,
+        warnings=(f"all is compared with {part} of the default",),
     )
 
 
@@ -265,3 +309,43 @@ def make_factored() -> StudyResult:
     return dataclasses.replace(
         study, derived=derived, runtimes=runtimes, verified=(default, composed, *others)
     )
+
+
+def make_answered() -> StudyResult:
+    """A study that proves all three answers, against a default of recorded accuracy."""
+    study = with_recorded_default(make_study())
+    default, fast, *others = study.verified
+    far = dataclasses.replace(
+        fast, name="trial 2 at 1,061", trial_number=2, test_accuracy=Interval(0.9715, 0.97, 0.973),
+        train_time_s=Interval(5.4, 5.3, 5.5),
+        against_default=Comparison(
+            Interval(35.2, 34.6, 35.9), 1e-9, Interval(-0.0195, -0.021, -0.018), 1e-6, False
+        ),
+    )  # fmt: skip
+    runtime = make_verified(
+        18, 0.9910, 111.9, make_params(blas="mkl", threads=2),
+        Comparison(Interval(1.7, 1.67, 1.73), 1e-6, Interval(0.0, -0.001, 0.001), 1.0, True),
+        Role.RUNTIME_ONLY,
+    )  # fmt: skip
+    runtime = dataclasses.replace(
+        runtime, name="runtime only", projected=True, full_runs=0, rate_runs=4, rate_share=0.03,
+        accuracy_from="the default's (reference of 5 seeds); only its rate was measured",
+    )  # fmt: skip
+    accurate = make_verified(
+        11, 0.9931, 139.0, make_params(batch_size=32, learning_rate=0.008, blas="mkl", threads=2),
+        Comparison(
+            Interval(1.37, 1.35, 1.39), 1e-6, Interval(0.0021, 0.0008, 0.0034), 0.004, True,
+        ),
+        Role.ACCURACY,
+    )  # fmt: skip
+    return dataclasses.replace(
+        study,
+        verified=(default, far, fast, *others, runtime, accurate),
+        notes=("The budget was extended by 120 s for the proof of no loss",),
+    )
+
+
+def make_unproven() -> StudyResult:
+    """A study in which everything faster loses accuracy, or may."""
+    study = make_study()
+    return dataclasses.replace(study, verified=study.verified[:3])

@@ -16,16 +16,19 @@ from tuner.service.server import TOKEN
 from tuner.tracking import Tracker
 
 
-def keep(folder: Path, **changes) -> None:
-    """A study in the MLflow of a folder, as a run would have left it."""
+def keep(folder: Path, requested: str = "", **changes) -> None:
+    """A study in the MLflow of a folder, as a run would have left it.
+
+    ``requested`` is the data set that was asked for, where another one replaced it.
+    """
     study = make_study(**changes)
     tracker = Tracker(
         f"sqlite:///{folder}/mlflow.db",
         folder,
-        experiment=f"{study.framework}-{study.dataset}",
+        experiment=f"{study.framework}-{requested or study.dataset}",
         study_id=study.study_id,
         name=study.study_id,
-        tags={"fingerprint": "x"},
+        tags={"fingerprint": "x", "dataset_requested": requested or study.dataset},
         params={},
     )
     front = folder / "front.json"

@@ -12,22 +12,47 @@ import pytest
 from rich.console import Console
 
 from tests.cross_samples import make_cross, rival, with_costs
-from tests.report_samples import HOSTILE, make_failed, make_study, with_projected_default
+from tests.report_samples import (
+    HOSTILE,
+    make_answered,
+    make_failed,
+    make_part,
+    make_study,
+    make_unproven,
+    with_recorded_default,
+)
 from tests.test_report import Page, drawn_plots
 from tuner.pareto import find_objective
 from tuner.report import front_json, print_cross_summary, write_cross_report
 from tuner.report.cross.files import cross_json
-from tuner.report.cross.labels import place_labels
-from tuner.report.cross.ledger import cost_cell, cross_headline, cross_notes, ledger, p_text
+from tuner.report.cross.ledger import (
+    WORTH,
+    cost_cell,
+    cross_headline,
+    cross_notes,
+    ledger,
+    mean_line,
+    no_loss_mean,
+    p_text,
+    shortfalls,
+)
 from tuner.report.cross.view import view_cross, view_gains
-from tuner.results import Comparison, CostRatio, CrossResult, Outcome
+from tuner.report.labels import place_labels
+from tuner.results import CrossResult, Outcome, StudyResult
 from tuner.trial import Interval, TrialStatus
+from tuner.verified import Comparison, CostRatio
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 
 def make_one() -> CrossResult:
     return make_cross(outcomes=make_cross().outcomes[:1])
+
+
+def make_of(*studies: StudyResult) -> CrossResult:
+    return make_cross(
+        outcomes=tuple(Outcome(each.framework, each.title, each) for each in studies)
+    )
 
 
 def make_unverified() -> CrossResult:
@@ -74,8 +99,15 @@ def make_one_objective() -> CrossResult:
     return make_cross(objectives=goals, outcomes=outcomes)
 
 
+def make_mixed() -> CrossResult:
+    """One framework whose default is known, one of which its first part is."""
+    part = dataclasses.replace(with_costs(make_part()), framework="part", title="Part 3")
+    return make_of(with_costs(make_answered()), part)
+
+
 CROSSES = {
     "two": make_cross,
+    "mixed": make_mixed,
     "one": make_one,
     "unverified": make_unverified,
     "hopeless": make_hopeless,
@@ -105,13 +137,65 @@ def test_a_row_holds_the_best_point_against_the_default_of_its_framework():
     assert [each.title for each in rows] == ["Caffe 1.0", "Brisk 2.0"]
     assert rows[1].best.point.name == "trial 8"
     assert rows[1].cells == (
-        ("17.5", "default 57.1", ""),
         ("3.26", "3.20–3.32", "p <0.001"),
-        ("98.95", "default 99.00", ""),
-        ("-0.05", "-0.19 to +0.19", "p 0.4"),
+        ("not proven", "", ""),
+        ("not proven", "", ""),
+        ("17.5", "from 57.1", ""),
+        ("98.95", "from 99.00", ""),
         ("-69.0", "-70.0 to -68.0", "p <0.001"),
         ("-10.0", "no interval", ""),
     )
+
+
+def test_each_answer_of_the_ledger_is_of_its_own_configuration():
+    (row,) = ledger(make_of(with_costs(make_answered())))
+    assert row.best.point.name == "trial 8"
+    assert row.cells[:4] == (
+        ("3.26", "3.20–3.32", "p <0.001"),
+        ("1.70", "1.67–1.73", "p <0.001"),
+        ("+0.21", "+0.08 to +0.34", "p 0.004"),
+        ("58.3", "from 190", ""),
+    )
+
+
+def test_what_is_not_proven_says_how_close_it_came():
+    (row,) = ledger(make_of(with_costs(make_unproven())))
+    assert row.best.point.name == "trial 9"
+    assert row.cells[0] == ("not proven", "-0.24 points", "")
+
+
+def test_the_mean_counts_what_is_not_proven_as_no_gain():
+    assert no_loss_mean(make_cross()) == pytest.approx(3.26)
+    both = make_of(make_study(), dataclasses.replace(make_unproven(), framework="lossy"))
+    assert no_loss_mean(both) == pytest.approx(math.sqrt(3.26))
+    assert "2 frameworks: 1.81x; not proven of Caffe 1.0 (lossy), which counts as 1.0" in (
+        mean_line(both)
+    )
+    assert no_loss_mean(make_unverified()) is None
+    assert mean_line(make_unverified()) == ""
+
+
+def test_a_framework_that_falls_short_says_why():
+    (_, faster), (_, unproven) = shortfalls(
+        make_of(make_study(), dataclasses.replace(make_unproven(), framework="lossy"))
+    )
+    assert faster == (
+        "3.3x without loss, as what is faster may lose accuracy: trial 9, 4.7x faster at -0.24 "
+        "points (not significant)."
+    )
+    assert unproven.startswith("no faster configuration is proven to keep the accuracy. The best")
+    quick = make_study()
+    default, *_, last = quick.verified
+    alone = dataclasses.replace(quick, verified=(default, last))
+    ((_, why),) = shortfalls(make_of(alone))
+    assert why == "3.3x without loss, as nothing faster that was verified is worth its price."
+    enough = dataclasses.replace(
+        last.against_default, speedup=Interval(WORTH, WORTH - 0.1, WORTH + 0.1)
+    )
+    study = dataclasses.replace(
+        alone, verified=(default, dataclasses.replace(last, against_default=enough))
+    )
+    assert shortfalls(make_of(study)) == []
 
 
 def test_what_has_no_interval_says_why():
@@ -148,47 +232,69 @@ def test_a_framework_that_beats_nothing_still_has_its_row():
     study = dataclasses.replace(study, verified=points)
     result = make_cross(outcomes=(Outcome("caffe", "Caffe 1.0", study),))
     assert [each.best.tone for each in ledger(result)] == ["none"]
-    assert cross_headline(result) == "None of 1 framework beats its own default significantly."
+    assert cross_headline(result) == [
+        "None of 1 framework is proven to train faster without loss than with its own default."
+    ]
 
 
 def test_the_headline_names_every_gain_and_the_best_of_all():
-    assert cross_headline(make_cross()) == (
-        "2 of 2 compared frameworks train faster than with their own defaults: Caffe 1.0 3.3x, "
-        "Brisk 2.0 3.3x. Of their best, Brisk 2.0 is fastest (17.5 s at 98.95 %), Caffe 1.0 is "
-        "most accurate (58.3 s at 99.05 %)."
-    )
-    assert cross_headline(make_one()) == (
-        "Caffe 1.0 trains 3.3x faster than with its own default."
-    )
-    assert "nothing may be claimed" in cross_headline(make_unverified())
+    assert cross_headline(make_cross()) == [
+        "2 of 2 compared frameworks train faster than with their own defaults and lose no "
+        "accuracy: Caffe 1.0 3.3x, Brisk 2.0 3.3x.",
+        "Of these, Brisk 2.0 is fastest (17.5 s at 98.95 %), Caffe 1.0 is most accurate (58.3 s "
+        "at 99.05 %).",
+    ]
+    assert cross_headline(make_one()) == [
+        "Caffe 1.0 trains 3.3x faster than with its own default and loses no accuracy."
+    ]
+    assert "nothing may be claimed" in cross_headline(make_unverified())[0]
 
 
 def test_the_headline_of_many_names_the_ends():
     rivals = [rival(f"rival{place}", f"Rival {place}", 1.0, 0.0) for place in range(5)]
     outcomes = [Outcome(each.framework, each.title, each) for each in rivals]
-    said = cross_headline(make_cross(outcomes=(*make_cross().outcomes[:1], *outcomes)))
+    said, *_ = cross_headline(make_cross(outcomes=(*make_cross().outcomes[:1], *outcomes)))
     assert "6 of 6 compared frameworks train faster" in said
-    assert "defaults: from 3.3x (Caffe 1.0) to 3.3x (" in said
+    assert "accuracy: from 3.3x (Caffe 1.0) to 3.3x (" in said
     assert "Rival 1" not in said
 
 
-def test_the_headline_says_which_defaults_were_cut_short():
-    whole = make_cross()
+def test_a_framework_of_which_a_part_of_the_default_is_known_proves_the_same_accuracy_only():
+    part = dataclasses.replace(make_part(), framework="part", title="Part 3")
+    result = make_of(make_study(), part)
+    row = ledger(result)[1]
+    assert row.best.point.name == "trial 3"
+    assert row.cells[:5] == (
+        ("not proven", "same accuracy", "1.37×"),
+        ("not proven", "", ""),
+        ("not proven", "", ""),
+        ("13.9", "from 19.0", "(first part)"),
+        ("98.23", "from 97.90", "(first part)"),
+    )
+    assert cross_headline(result)[-1] == (
+        "Same accuracy only, as only the first part of the default was trained: Part 3 (1.4x)."
+    )
+    assert no_loss_mean(result) == pytest.approx(math.sqrt(3.26))
+    assert shortfalls(result)[1][1].startswith(
+        "not proven: only the first part of the default was trained. Same accuracy: trial 3"
+    )
+    assert cross_json(result)["ledger"][1]["answers"]["same_accuracy"] == "trial 3"
+    assert [each.title for each in view_gains(make_of(part))] == []
+    view = view_cross(result)
+    assert view is not None
+    assert [each.label for each in view.entrants] == ["Caffe 1.0 3.3x", "Part 3 1.4x (first part)"]
 
-    def cut(count: int) -> CrossResult:
-        return dataclasses.replace(
-            whole,
-            outcomes=tuple(
-                dataclasses.replace(each, study=with_projected_default(each.study))
-                if each.study and place < count
-                else each
-                for place, each in enumerate(whole.outcomes)
-            ),
-        )
 
-    assert "trained to its end" not in cross_headline(whole)
-    assert "The default of Caffe 1.0 was not trained to its end" in cross_headline(cut(1))
-    assert "No default was trained to its end" in cross_headline(cut(2))
+def test_a_part_that_nothing_reaches_sooner_has_no_answer():
+    default, lossy, *_ = make_part().verified
+    (row,) = ledger(make_of(dataclasses.replace(make_part(), verified=(default, lossy))))
+    assert row.cells[0] == ("not proven", "same accuracy", "not proven")
+
+
+def test_times_from_a_rate_are_said_to_be_such():
+    notes = " ".join(cross_notes(make_of(make_study(), with_recorded_default(make_study()))))
+    assert "Training time from the measured rate: Caffe 1.0" in notes
+    assert "Training time from" not in " ".join(cross_notes(make_cross()))
 
 
 def test_frameworks_of_one_title_are_told_apart():
@@ -210,8 +316,18 @@ def test_the_summary_fits_every_terminal(any_cross, width):
 def test_the_summary_leaves_no_framework_out(width):
     words = " ".join(summary(make_cross(), width).split())
     assert "Frameworks compared · mnist · model lenet · cores 2 of 2" in words
-    for said in ("Brisk 2.0", "default 57.1", "3.20–3.32", "p <0.001", "-69.0", "no interval"):
+    for said in (
+        "Brisk 2.0",
+        "from 57.1",
+        "not proven",
+        "3.20–3.32",
+        "p <0.001",
+        "-69.0",
+        "no interval",
+    ):
         assert said in words
+    assert "Geometric mean of the no-loss speed-up over 2 frameworks: 3.26x." in words
+    assert "below 5x without loss: Caffe 1.0 3.3x without loss" in words
     ledger_words, _, missing = words.partition("not in the ledger:")
     assert "Absent" not in ledger_words
     for said in ("Absent", "/no/such was not found", "Other", "has no default for mnist"):
@@ -245,19 +361,24 @@ def test_the_front_over_all_is_of_all():
 
 
 def test_the_gains_are_those_of_the_ledger():
-    gains = {each.title: each for each in view_gains(make_cross())}
-    assert list(gains) == ["speed-up, ×", "accuracy gain, points", "CPU, %", "peak memory, %"]
+    titled = dataclasses.replace(make_answered(), framework="rich", title="Torch 7")
+    everything = (*make_cross().outcomes, *make_of(titled).outcomes)
+    gains = {each.title: each for each in view_gains(make_cross(outcomes=everything))}
+    assert list(gains) == [
+        "no-loss speed-up, ×", "runtime only, ×", "accuracy gain, points", "CPU, %",
+        "peak memory, %",
+    ]  # fmt: skip
+    assert gains["accuracy gain, points"].rows[0][1].value == pytest.approx(0.21)
     name, figure = gains["CPU, %"].rows[0]
     assert (name, round(figure.low, 6), round(figure.high, 6)) == ("Caffe 1.0", -70.0, -68.0)
     assert gains["peak memory, %"].rows[0][1].low == pytest.approx(-10.0)
-    assert gains["speed-up, ×"].neutral == 1
+    assert gains["no-loss speed-up, ×"].neutral == 1
     assert view_gains(make_unverified()) == []
 
 
 def test_a_figure_that_no_framework_has_is_not_drawn():
     study = make_study()  # nothing in it was compared but time and accuracy
-    result = make_cross(outcomes=(Outcome("caffe", "Caffe 1.0", study),))
-    assert [each.title for each in view_gains(result)] == ["speed-up, ×", "accuracy gain, points"]
+    assert [each.title for each in view_gains(make_of(study))] == ["no-loss speed-up, ×"]
 
 
 def test_labels_cover_neither_marks_nor_each_other():
@@ -266,6 +387,13 @@ def test_labels_cover_neither_marks_nor_each_other():
     places = place_labels([[each] for each in spots], texts, spots)
     assert len(set(places)) > 2
     assert place_labels([[(0.01, 0.99)]], ["at the edge"], []) == [(0, "bottom right")]
+
+
+def test_a_label_rather_covers_a_line_than_a_mark():
+    spot, text = [(0.5, 0.5)], "a label"
+    places = [(x, y) for x in (0.44, 0.5, 0.56) for y in (0.455, 0.545)]  # on every side of it
+    assert place_labels([spot], [text], places) == [(0, "top left")]
+    assert place_labels([spot], [text], places, [(0.44, 0.545)]) == [(0, "bottom right")]
 
 
 # the files
@@ -305,11 +433,13 @@ def test_the_page_tells_everything(tmp_path):
     assert drawn_plots(page) == ["plot-fronts", "plot-gains"]
     for words in (
         "2 of 2 compared frameworks train faster",
-        "17.5 default 57.1",
+        "17.5 from 57.1",
+        "Geometric mean of the no-loss speed-up over 2 frameworks: 3.26x.",
+        "Below 5× without loss Caffe 1.0 3.3x without loss",
         "-70.0 to -68.0",
         "Not in the ledger Absent absent: /no/such was not found",
         "other has no default for mnist with model=lenet",
-        "3.3x faster, accuracy difference not significant",
+        "3.3x faster, no loss of accuracy",
         "3,600 s for all frameworks together",
         "id-brisk",
         "AMD EPYC 7B13",
@@ -333,6 +463,8 @@ def test_the_json_holds_the_ledger_the_front_and_the_studies():
     assert brisk["best"]["comparison"]["cpu_ratio"]["value"] == 0.31
     assert brisk["best"]["comparison"]["memory_ratio"]["low"] is None
     assert brisk["default"]["comparison"] is None
+    assert brisk["answers"]["no_loss"] == brisk["best"]["name"] == "trial 8"
+    assert document["no_loss_geometric_mean"] == pytest.approx(3.26)
     assert [each["framework"] for each in document["left_out"]] == ["absent", "other"]
     assert document["studies"]["caffe"] == json.loads(json.dumps(front_json(result.studies[0])))
     times = [each["metrics"]["train_time_s"] for each in document["front"]]

@@ -43,14 +43,14 @@ def test_the_page_on_adding_a_framework_is_complete_and_small(tree: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_the_framework_of_the_page_runs_a_study(tree: Path, home: Path, tmp_path: Path) -> None:
     result = tune(
         TuneConfig(
             framework=load_framework("numpy", str(tree)),
             framework_path=str(tree),
             dataset=load_dataset_config("digits"),
-            budget=BudgetConfig(time_s=40, trials=4, default_share=0.02),
+            budget=BudgetConfig(time_s=100, trials=4, default_share=0.01),
             verify=VerifyConfig(finalists=1, repeats=2),
             measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
             output=str(tmp_path),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -54,6 +55,41 @@ def test_no_more_trials_run_at_once_than_there_are_slots(executor, make_trial):
     results = [future.result(timeout=5) for future in futures]
     assert all(each.usable for each in results)
     assert time.monotonic() - start > 1.0 * (2 / executor.slots) - 0.2
+
+
+@two_cores
+def test_trials_of_accuracy_alone_run_side_by_side_on_a_core_each(setup, make_trial):
+    executor = LocalExecutor(dataclasses.replace(setup, cores=tuple(CORES[:2])))
+    trials = [make_trial(number, fault="rest", accuracy_only=True) for number in (1, 2)]
+    futures = [executor.submit(each) for each in trials]
+    try:
+        deadline, seen = time.monotonic() + 10, {}
+        while len({*seen.values()}) < 2 and time.monotonic() < deadline:
+            for pid in marked_processes(setup.marker):
+                with contextlib.suppress(ProcessLookupError):
+                    cores = os.sched_getaffinity(pid)
+                    if len(cores) == 1:  # a worker that has just begun is not bound yet
+                        seen[pid] = min(cores)
+        assert {*seen.values()} == {*CORES[:2]}
+        assert not any(each.done() for each in futures)
+        executor.cancel()
+        results = [each.result(timeout=10) for each in futures]
+        assert {each.status for each in results} == {TrialStatus.INTERRUPTED}
+    finally:
+        executor.close()
+
+
+def test_what_counts_for_its_accuracy_alone_is_not_measured_again(setup, make_trial):
+    strict = dataclasses.replace(setup, measure=MeasureConfig(max_foreign_pct=-1, repeats=2))
+    executor = LocalExecutor(strict)
+    try:
+        results = [
+            executor.submit(make_trial(number, accuracy_only=only)).result(timeout=20)
+            for number, only in ((1, True), (2, False))
+        ]
+    finally:
+        executor.close()
+    assert [len(each.discarded) for each in results] == [0, 2]
 
 
 def test_cancel_ends_what_runs(executor, setup, make_trial):

@@ -181,6 +181,7 @@ def test_a_stopped_job_keeps_its_results_and_lets_the_next_one_run(service, tmp_
         ({"framework": "no_such_framework"}, "no_such_framework"),
         ({"framework": "caffe", "dataset": "no_such_data"}, "no_such_data"),
         ({"framework": "caffe", "time_s": 1e9}, "time_s"),
+        ({"framework": "caffe", "goal": "speed"}, "goal"),
         ({"framework": "caffe", "constraints": ["peak_memory_mb<=1`id`"]}, "constraints"),
         ({"framework": "caffe", "constraints": ["no_such_figure<=1"]}, "no_such_figure"),
         ({"framework": "caffe", "objectives": ["accuracy", "accuracy"]}, "distinct"),
@@ -206,6 +207,11 @@ def refusing(tmp_path_factory) -> Iterator[Service]:
 def test_jobs_side_by_side_are_asked_for_like_others():
     config = compose(words_of_study(StudyRequest(framework="caffe", jobs_per_host=2), ["seed=3"]))
     assert (config.executor.jobs_per_host, config.search.name, config.seed) == (2, "joint", 3)
+
+
+@pytest.mark.parametrize(("goal", "used"), [(None, "no_loss"), ("accuracy", "accuracy")])
+def test_what_is_looked_for_first_may_be_said(goal, used):
+    assert compose(words_of_study(StudyRequest(framework="caffe", goal=goal), [])).goal == used
 
 
 def test_a_recheck_of_nothing_is_not_found(refusing):

@@ -12,8 +12,10 @@ import yaml
 
 from tests.conftest import SYNTHETIC
 from tests.cross_samples import make_tree
+from tuner import commands
 from tuner.__main__ import main
 from tuner.composing import prepare_overrides
+from tuner.tracking import Tracker, connect, default_tracking_uri
 
 pytestmark = pytest.mark.timeout(30)
 TREE = [
@@ -114,6 +116,26 @@ def test_every_command_has_a_help_text(tuner, name):
     done = tuner(name, "--help")
     assert done.returncode == 0
     assert f"python -m tuner {name}" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_ui_names_the_newest_study_s_experiment(tmp_path, monkeypatch, capsys):
+    called = []
+    monkeypatch.setattr(commands.subprocess, "call", lambda *words, **_: called.append(words) or 0)
+    assert main(["ui", f"output={tmp_path}"]) == 0
+    assert capsys.readouterr().out == ""
+    assert not list(tmp_path.iterdir())
+    uri = default_tracking_uri(tmp_path)
+    for name, study in (("older", "1"), ("newer", "2"), ("older", "3")):
+        words = {"experiment": name, "study_id": study, "name": study, "params": {}}
+        Tracker(uri, tmp_path, tags={"fingerprint": "x"}, **words)
+    newest = connect(uri).get_experiment_by_name("older").experiment_id
+    assert main(["ui", f"output={tmp_path}", "port=5001"]) == 0
+    assert capsys.readouterr().out == (
+        "the newest study's experiment: "
+        f"http://127.0.0.1:5001/#/experiments/{newest}?workflowType=machine_learning\n"
+    )
+    assert "5001" in called[-1][0]
 
 
 def test_version(capsys):

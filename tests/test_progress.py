@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import threading
@@ -191,6 +192,33 @@ def test_live_progress_shows_budget_trials_and_front():
     assert re.search(r"default +99\.08 +190 +reference", shown)
     assert "DIVERGED: loss" in shown
     assert "trial 11 " not in shown  # neither on the front nor one of the last six
+
+
+def test_live_progress_names_the_fastest_that_lost_nothing_so_far():
+    progress = make_progress("live", console=make_console(terminal=True))
+    default, slower, faster = (
+        make_result(number, accuracy, seconds)
+        for number, accuracy, seconds in ((0, 0.99, 190.0), (1, 0.993, 90.0), (2, 0.991, 60.0))
+    )
+    quick, poor = make_result(3, 0.985, 20.0), make_result(4, 0.94, 2.0)
+    front = (slower, faster, quick, poor)  # the default makes 1 % errors, the last one 6 %
+    for each in (default, *front):
+        progress.trial_finished(each, front)
+    table = draw(progress, width=140).partition("front so far")[2]
+    assert re.search(r"trial 2 +99\.10 +60\.0 +no loss so far: 3\.2x as fast, \+0\.10 po", table)
+    assert table.count("no loss so far") == table.count("trial 2 ") == 1
+    assert "trial 3 " in table
+    assert "trial 4 " not in table
+
+
+def test_live_progress_says_no_loss_of_a_whole_default_alone():
+    progress = make_progress("live", console=make_console(terminal=True))
+    default = dataclasses.replace(make_result(0, 0.97, 19.0), reason="the first 1,000 of 10,000")
+    progress.trial_finished(default, ())
+    progress.trial_finished(make_result(1, 0.975, 9.5), (make_result(1, 0.975, 9.5),))
+    shown = draw(progress, width=140)
+    assert "as accurate so far: 2.0x as fast" in shown
+    assert "no loss" not in shown
 
 
 def test_live_progress_needs_no_default_and_little_room():

@@ -160,6 +160,21 @@ def test_a_share_is_asked_for_by_fewer_iterations_and_one_look(digits, tmp_path)
     assert (request["iterations"], request["eval_at"]) == (50, "50")
 
 
+def test_the_first_part_of_a_curve_is_looked_at_where_the_whole_is(digits, tmp_path):
+    params = {"iterations": 1000}
+    write_request(tmp_path, Trial(0, params, share=0.3, curve=400), digits, "default")
+    marks = json.loads((tmp_path / "trial.json").read_bytes())["eval_at"].split(",")
+    whole = checkpoint_grid(1000, 400)
+    assert [int(each) for each in marks] == [*(each for each in whole if each < 300), 300]
+
+
+def test_only_a_reference_looks_at_every_mark(digits, tmp_path):
+    for kind in TrialKind:
+        write_request(tmp_path, Trial(0, {"iterations": 10}, kind), digits, "default")
+        asked = json.loads((tmp_path / "trial.json").read_bytes())["every_mark"]
+        assert asked is (kind is TrialKind.REFERENCE)
+
+
 def test_params_cannot_replace_what_the_protocol_says(digits, tmp_path):
     trial = Trial(1, {"iterations": 10, "protocol": 99, "seed": 99, "test_images": "x"}, seed=5)
     write_request(tmp_path, trial, digits, "default")

@@ -190,9 +190,52 @@ def test_a_lying_worker_never_wins(space):
 
 def test_the_budget_ends_it_with_what_is_known(space):
     machine = Machine()
-    found = race(space, machine, budget_s=8.0)
+    started = open_race(space, machine, budget_s=8.0)
+    found = started.run(most_s=8.0)
     assert found.probes
     assert machine.now < 8.0 + 2 * START_S + 4
+    started.run()
+    assert started.over
+    assert not found.settled
+    assert len(found.settings) < len(race(space, Machine()).settings)
+
+
+@pytest.mark.parametrize("budget_s", [0.5, 3.0, 300.0])
+def test_a_slow_default_leaves_time_for_its_neighbours(monkeypatch, budget_s):
+    """As Torch7's LeNet over OpenBLAS: one thread is 14 times as fast as what is unset."""
+
+    def crowded(params) -> float:
+        factor = {"unset": 14.0, 1: 1.0}.get(params["threads"], 8.0)
+        return 0.019 / 64 * params["batch_size"] * factor
+
+    monkeypatch.setattr(f"{__name__}.seconds", crowded)
+    path = find_setting_file("search_spaces", "torch7")
+    slow = SearchSpace.load(path, cores=2, cpu_flags=FLAGS, dataset="mnist", model="lenet")
+    slow = dataclasses.replace(slow, start=())
+    default = slow.default("mnist", "lenet").params
+    machine = Machine()
+    racing = Race(slow, default, machine.session, budget_s, clock=lambda: machine.now)
+    racing.run(math.inf)
+    assert machine.now < START_S + 5, "few iterations where they are slow"
+    assert not racing.over
+    found = racing.run()
+    tried = {name: {each[name] for each in found.settings} for name in slow.runtime}
+    assert 1 in tried["threads"]
+    for name, param in slow.runtime.items():
+        assert len(tried[name]) > 1 or len(param.values(default)) < 2
+    assert found.fastest(64)["threads"] == 1
+
+
+def test_a_setting_whose_trials_fail_between_two_turns_is_left_alone(space):
+    machine = Machine()
+    racing = open_race(space, machine)
+    while not racing.over:
+        racing.run(most_s=0.1)
+        known = racing.known
+        for _ in range(2):
+            known.note_failure(known.fastest(64))
+    assert len({str(each) for each in known.probed}) == len(known.probed)
+    assert len(known.settings) == 1
 
 
 def test_an_interrupt_ends_it(space):
@@ -239,6 +282,51 @@ def test_what_is_settled_is_not_raced_for_again(space):
     assert more.known.settled
     assert len(more.known.settings) <= before + 6
     assert machine.now - start < 0.5 * start
+
+
+def test_a_recorded_map_is_kept_where_the_machine_is_as_fast_as_then(space):
+    machine = Machine(spread=0.03)
+    found = race(space, machine)
+    again = open_race(space, machine, known=RuntimeMap.from_json(found.to_json()), recorded=True)
+    assert not again.over, "it is not seen to hold yet"
+    start, probes = machine.now, len(found.probes)
+    again.run(math.inf)
+    assert again.over
+    assert len(again.known.probes) == probes
+    assert machine.now - start < 2 * (START_S + 1.0)
+
+
+@pytest.mark.parametrize("then", [1.6, 0.6])
+def test_a_recorded_map_is_put_to_the_pace_that_the_whole_machine_has_now(space, then):
+    found = race(space, Machine(slowdown=lambda _now: then))
+    known, faults = RuntimeMap.from_json(found.to_json()), list(found.faults)
+    again = open_race(space, Machine(), known=known, recorded=True)
+    again.run(math.inf)
+    assert again.known is known, "others hold this map"
+    assert again.over
+    assert (len(known.probes), known.faults) == (len(found.probes), faults)
+    now = {**known.fastest(64), "batch_size": 64}
+    assert known.pace_s(known.fastest(64), 64) == pytest.approx(seconds(now), rel=0.05)
+
+
+def test_a_recorded_map_of_which_the_fastest_alone_was_measured_wrong_is_forgotten(space):
+    found = race(space, Machine())
+    fastest = found.fastest(64)
+    wrong = [
+        dataclasses.replace(each, iteration_s=each.iteration_s / 2)
+        if each.setting == fastest
+        else each
+        for each in found.probes
+    ]
+    known = RuntimeMap(wrong)
+    again = open_race(space, Machine(), known=known, recorded=True)
+    again.run(math.inf)
+    assert not again.over
+    assert [each["blas"] for each in known.settings] == ["openblas-pthread"], "the default's alone"
+    again.run()
+    assert known.settled
+    now = {**known.fastest(64), "batch_size": 64}
+    assert known.pace_s(known.fastest(64), 64) == pytest.approx(seconds(now), rel=0.05)
 
 
 def test_an_interrupted_race_does_not_measure_the_default_again(space):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.report_samples import make_failed, make_result, make_study, make_verified_points
 from tuner.pareto import find_objective
-from tuner.results import Comparison, front_of, hypervolume_over_time
+from tuner.results import front_of, hypervolume_over_time
 from tuner.trial import Interval, TrialStatus
+from tuner.verified import Answers, Comparison, Role, answers_of
 
 reproducible = settings(derandomize=True, deadline=None, max_examples=60)
 
@@ -56,13 +57,13 @@ def test_a_failed_trial_adds_no_hypervolume():
     assert volumes == pytest.approx([0.4 * 100, 0.4 * 100])
 
 
-def verdict(speedup, speedup_p, gain, gain_p, confidence=0.95):
+def verdict(speedup, speedup_p, gain, gain_p, confidence=0.95, *, no_loss=False):
     versus = Comparison(
         Interval(speedup, speedup * 0.9, speedup * 1.1),
         speedup_p,
         Interval(gain, gain - 0.001, gain + 0.001),
         gain_p,
-        accuracy_kept=True,
+        no_loss=no_loss,
     )
     point = make_verified_points(make_study().trials)[1]
     return dataclasses.replace(point, against_default=versus, confidence=confidence).verdict
@@ -83,6 +84,38 @@ def verdict(speedup, speedup_p, gain, gain_p, confidence=0.95):
 )  # fmt: skip
 def test_the_verdict_claims_what_is_significant_and_no_more(figures, claim):
     assert verdict(*figures) == claim
+
+
+def test_no_loss_is_claimed_where_it_is_proven():
+    assert verdict(2.13, 0.01, -0.001, 0.2, no_loss=True) == "2.1x faster, no loss of accuracy"
+    assert verdict(2.13, 0.01, 0.004, 0.01, no_loss=True) == "2.1x faster, accuracy +0.40 points"
+
+
+def test_the_three_answers_are_what_was_proven():
+    default, *_ = make_study().verified
+    made = [
+        dataclasses.replace(
+            default,
+            name=name,
+            role=role,
+            test_accuracy=Interval(accuracy, accuracy, accuracy),
+            against_default=Comparison(
+                Interval(speedup, speedup, speedup), 0.001,
+                Interval(gain, gain, gain), 0.001 if gain else 1.0, no_loss=no_loss,
+            ),
+        )
+        for name, role, speedup, accuracy, gain, no_loss in (
+            ("runtime", Role.RUNTIME_ONLY, 1.7, 0.991, 0.0, True),
+            ("candidate", Role.NO_LOSS, 6.0, 0.990, 0.0, True),
+            ("fast", Role.TRADE_OFF, 50.0, 0.970, -0.02, False),
+            ("slow", Role.ACCURACY, 0.5, 0.994, 0.003, True),
+        )
+    ]  # fmt: skip
+    found = answers_of([default, *made])
+    assert found.no_loss.name == "candidate"
+    assert found.runtime_only.name == "runtime"
+    assert found.most_accurate.name == "slow"
+    assert answers_of([default, made[2]]) == Answers()
 
 
 def test_the_default_is_its_own_reference():

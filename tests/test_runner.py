@@ -120,6 +120,14 @@ def test_a_trial_far_behind_its_rivals_stops(setup, make_trial):
     assert "another trial had" in result.reason
 
 
+def test_a_trial_is_held_against_rivals_at_the_pace_that_it_stands_for(setup, make_trial):
+    asked = {"fault": "slow", "iterations": 2_000, "rivals": ((0.001, 2.0),), "curve": 100}
+    own = run_trial(setup, make_trial(1, **asked))
+    assert own.status is TrialStatus.STOPPED
+    faster = run_trial(setup, make_trial(2, **asked, accuracy_only=True, pace_s=1e-7))
+    assert faster.status is TrialStatus.COMPLETE, faster.reason
+
+
 def test_a_share_of_the_iterations_is_projected(setup, make_trial):
     whole = run_trial(setup, make_trial(1))
     part = run_trial(setup, make_trial(2, share=0.1))

@@ -91,11 +91,29 @@ def test_a_setting_whose_runs_fail_twice_is_left_out_unless_it_is_the_only_one()
     known.note_failure(FAST)
     assert known.fastest(64) == FAST
     known.note_failure(FAST)
-    assert known.settings == [SLOW]
-    assert [each.setting for each in known.probes] == [SLOW]
+    assert known.settings == known.contenders(math.inf) == [SLOW]
     for _ in range(3):
         known.note_failure(SLOW)
     assert known.fastest(64) == SLOW
+
+
+def test_what_was_given_up_in_one_study_is_kept_for_the_next():
+    known = RuntimeMap([Probe(FAST, 64, 0.010), Probe(SLOW, 64, 0.2)])
+    for _ in range(2):
+        known.note_failure(FAST)
+    assert known.probed == [FAST, SLOW]
+    assert known.promised_s({**FAST, "batch_size": 64}) == pytest.approx(0.010)
+    assert RuntimeMap.from_json(known.to_json()).fastest(64) == FAST
+
+
+def test_a_run_is_compared_with_what_is_probed_after_it_too():
+    known = RuntimeMap()
+    known.add_run(Probe(FAST, 64, 0.020))
+    known.add(Probe(FAST, 64, 0.010))
+    assert known.pace_s(FAST, 64) == pytest.approx(0.020)
+    known.add(Probe(FAST, 64, 0.020))
+    assert known.pace_s(FAST, 64) == pytest.approx(0.020)
+    assert known.promised_s({**FAST, "batch_size": 64}) == pytest.approx(0.015), "by probes alone"
 
 
 def test_a_run_of_what_was_never_probed_tells_nothing():

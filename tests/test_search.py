@@ -13,10 +13,19 @@ from tests.conftest import DEFAULT, SYNTHETIC
 from tests.report_samples import make_measurement
 from tuner.config import SamplerConfig, parse_constraint
 from tuner.errors import ConfigError, StorageError
-from tuner.pareto import OBJECTIVES
+from tuner.pareto import OBJECTIVES, find_objective
 from tuner.protocol import checkpoint_grid
 from tuner.runtime_map import Probe, RuntimeMap
-from tuner.search import Driver, FactoredSearch, JointSearch, RayTuneSearch
+from tuner.search import (
+    Driver,
+    FactoredSearch,
+    JointSearch,
+    OptunaStudy,
+    RayTuneSearch,
+    Stop,
+    Train,
+    View,
+)
 from tuner.space import SearchSpace
 from tuner.trial import Checkpoint, Trial, TrialResult, TrialStatus
 
@@ -35,20 +44,43 @@ def make_factored_map():
     return RuntimeMap(probes)
 
 
-def make_factored(*args, **kwargs):
+class Raced:
+    """A race that is over, or that hopes for so much."""
+
+    def __init__(self, known: RuntimeMap, hope: float = 0.0) -> None:
+        self.known, self.hope, self.over, self.recorded = known, hope, not hope, False
+
+    def run(self, least_hope: float, most_s: float) -> None:
+        """Find nothing."""
+
+
+def make_factored(study):
     """After the race."""
-    search = FactoredSearch(*args, **kwargs)
-    search.learn_runtimes(make_factored_map())
-    return search
+    return FactoredSearch(study, Raced(make_factored_map()))
 
 
-def raced(tmp_path):
+def ask(search, limit_s=math.inf, *, default_known=True):
+    """Number and params of the next trial, which there must be."""
+    asked = search.next(View(limit_s, math.inf, 0, default_known=default_known))
+    return asked.number, asked.params
+
+
+def heard(search):
+    """What a driver hears of others, and learns."""
+    found = search.study.hear_of_others()
+    for each in found:
+        search.tell(each)
+    return sorted(found, key=lambda each: each.trial.number)
+
+
+def raced(tmp_path, hope=0.0):
     """A factored search of the synthetic framework, kept in a file, after the race."""
     space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
-    return make_factored(
+    study = OptunaStudy(
         space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
         storage=f"sqlite:///{tmp_path}/search.db", name="study",
     )  # fmt: skip
+    return FactoredSearch(study, Raced(make_factored_map(), hope))
 
 
 ONE, TWO = Driver("one", "alike"), Driver("two", "alike")
@@ -78,7 +110,7 @@ def make(request, tmp_path):
             "seed": 1,
         } | changes
         limits = [parse_constraint(text) for text in given.pop("constraints", [])]
-        return request.param(given.pop("space", space), GOALS, limits, **given)
+        return request.param(OptunaStudy(given.pop("space", space), GOALS, limits, **given))
 
     return open_search
 
@@ -90,43 +122,43 @@ def outcome(number, params, status=TrialStatus.COMPLETE, **changes) -> TrialResu
 
 
 def test_number_0_is_the_default(make):
-    assert make().ask() == (0, DEFAULT)
+    assert ask(make()) == (0, DEFAULT)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_proposals_are_members_and_numbered_without_gaps(make, sampler):
     search = make(sampler=SamplerConfig(sampler))
     for expected in range(15):
-        number, params = search.ask()
+        number, params = ask(search)
         assert number == expected
-        assert search.space.contains(params) == ""
+        assert search.study.space.contains(params) == ""
         status = list(TrialStatus)[expected % len(TrialStatus)]
         search.tell(outcome(number, params, status))
-    assert search.unfinished() == []
+    assert search.study.unfinished() == []
 
 
 def test_a_trial_left_running_is_asked_for_again_under_its_number(make):
     first = make()
-    first.tell(outcome(*first.ask()))
-    lost = first.ask()
+    first.tell(outcome(*ask(first)))
+    lost = ask(first)
     again = make()
-    assert again.unfinished() == [lost[0]]
+    assert again.study.unfinished() == [lost[0]]
     again.retry(lost[0])
-    assert again.unfinished() == []
-    assert again.ask() == lost
+    assert again.study.unfinished() == []
+    assert ask(again) == lost
     third = make()
     third.recall([])
-    assert third.ask() == lost
-    assert third.ask()[0] == lost[0] + 1
+    assert ask(third) == lost
+    assert ask(third)[0] == lost[0] + 1
 
 
 def test_a_result_found_after_a_restart_can_be_told(make):
     first = make()
-    number, params = first.ask()
+    number, params = ask(first)
     again = make()
     again.recall([outcome(number, params)])
-    assert again.unfinished() == []
-    assert again.ask()[0] == 1
+    assert again.study.unfinished() == []
+    assert ask(again)[0] == 1
 
 
 def test_drivers_in_turns_take_all_numbers_once_and_learn_from_each_other(make):
@@ -134,41 +166,41 @@ def test_drivers_in_turns_take_all_numbers_once_and_learn_from_each_other(make):
     told = [[], []]
     for turn in range(10):
         driver = (one, two)[turn % 2]
-        result = outcome(*driver.ask())
+        result = outcome(*ask(driver))
         driver.tell(result)
         told[turn % 2].append(result)
     assert [each.trial.number for pair in zip(*told, strict=True) for each in pair] == [*range(10)]
-    assert sorted(one.hear_of_others(), key=lambda each: each.trial.number) == told[1]
-    assert one.hear_of_others() == [], "once"
-    assert two.hear_of_others() == told[0]
+    assert heard(one) == told[1]
+    assert heard(one) == [], "once"
+    assert heard(two) == told[0]
     assert [each.trial.name for each in one.front] == [each.trial.name for each in two.front]
     again = make(driver=ONE)
     again.recall(told[0])
-    assert again.hear_of_others() == told[1]
+    assert heard(again) == told[1]
 
 
 def test_what_another_driver_is_about_is_left_to_it(make):
     one, two = make(driver=ONE), make(driver=TWO)
-    mine, its = one.ask(), two.ask()
+    mine, its = ask(one), ask(two)
     again = make(driver=ONE)
-    assert again.unfinished() == [mine[0]]
-    assert again.unfinished_of_others() == [its[0]]
+    assert again.study.unfinished() == [mine[0]]
+    assert again.study.unfinished_of_others() == [its[0]]
     again.recall([])
-    assert again.ask() == mine
+    assert ask(again) == mine
     two.tell(outcome(*its))
-    assert two.ask()[0] == 2
+    assert ask(two)[0] == 2
 
 
 def test_the_end_of_the_search_is_told_to_all_drivers(make):
     one, two = make(driver=ONE), make(driver=TWO)
-    assert not two.over
-    one.end()
-    assert two.over
-    one.end(over=False)
-    assert not make(driver=TWO).over
+    assert not two.study.over
+    one.study.end()
+    assert two.study.over
+    one.study.end(over=False)
+    assert not make(driver=TWO).study.over
     alone = make(name="alone")
-    alone.end()
-    assert not alone.over, "nobody is there to be told"
+    alone.study.end()
+    assert not alone.study.over, "nobody is there to be told"
 
 
 def test_drivers_on_machines_of_different_kinds_are_refused(make):
@@ -179,22 +211,22 @@ def test_drivers_on_machines_of_different_kinds_are_refused(make):
 
 def test_a_fresh_search_forgets_what_was_before(make):
     search = make()
-    search.tell(outcome(*search.ask()))
-    assert make().ask()[0] == 1
-    assert make(fresh=True).ask()[0] == 0
+    search.tell(outcome(*ask(search)))
+    assert ask(make())[0] == 1
+    assert ask(make(fresh=True))[0] == 0
 
 
 def test_telling_twice_changes_nothing(make):
     search = make()
-    result = outcome(*search.ask())
+    result = outcome(*ask(search))
     search.tell(result)
     search.tell(result)
-    assert search.ask()[0] == 1
+    assert ask(search)[0] == 1
 
 
 def test_a_stopped_trial_counts_for_the_iterations_it_reached(make, tmp_path):
     search = make()
-    number, params = search.ask()
+    number, params = ask(search)
     search.tell(outcome(number, params, TrialStatus.STOPPED, iterations=77))
     study = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/search.db")
     states = {each.state.name: each for each in study.trials}
@@ -205,9 +237,9 @@ def test_a_stopped_trial_counts_for_the_iterations_it_reached(make, tmp_path):
 
 def test_a_trial_stopped_too_early_to_count_is_told_as_what_it_would_have_been(make, tmp_path):
     search = make()
-    number, params = search.ask()
+    number, params = ask(search)
     stopped = outcome(number, params, TrialStatus.STOPPED, iterations=1, val_accuracy=0.2)
-    assert search.space.contains(stopped.params)
+    assert search.study.space.contains(stopped.params)
     search.tell(stopped)
     study = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/search.db")
     told = study.trials[0]
@@ -218,7 +250,7 @@ def test_a_trial_stopped_too_early_to_count_is_told_as_what_it_would_have_been(m
 
 def test_constraints_reach_the_sampler(make, tmp_path):
     search = make(constraints=["accuracy>=0.9"])
-    search.tell(outcome(*search.ask()))
+    search.tell(outcome(*ask(search)))
     study = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/search.db")
     assert study.trials[0].constraints == {"accuracy>=0.9": pytest.approx(0.4)}
 
@@ -230,9 +262,9 @@ def test_a_default_outside_the_space_is_still_trial_0(make):
         overrides={"batch_size": {"low": 100}},
     )
     search = make(space=space)
-    assert search.ask() == (0, DEFAULT)
+    assert ask(search) == (0, DEFAULT)
     search.tell(outcome(0, DEFAULT))
-    number, params = search.ask()
+    number, params = ask(search)
     assert number == 1
     assert params["batch_size"] >= 100
 
@@ -241,11 +273,11 @@ def test_start_points_come_before_the_sampler(make):
     plain = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
     start = ({"batch_size": 32}, {"batch_size": 9999}, {"blas": "fast"})
     search = make(space=dataclasses.replace(plain, start=start))
-    asked = [search.ask()]
+    asked = [ask(search)]
     for _ in range(2):
         search.tell(outcome(*asked[-1]))
-        asked.append(search.ask())
-    if isinstance(search, FactoredSearch):  # it knows a better setting, and how long to train
+        asked.append(ask(search))
+    if search.shortest:  # it knows a better setting, and how long to train
         assert asked[1][1]["batch_size"] == 32
         assert asked[1][1]["learning_rate"] == DEFAULT["learning_rate"]
         return
@@ -293,7 +325,7 @@ def test_factored_search_trains_at_the_fastest_setting_and_finds_the_best_rate(t
     search = raced(tmp_path)
     asked = []
     for _ in range(12):
-        number, params = search.ask(limit_s=0.2)
+        number, params = ask(search, limit_s=0.2)
         asked.append(params)
         search.tell(_pretend(number, params, limit_s=0.2))
     assert all(each["blas"] == "fast" for each in asked[1:])
@@ -311,48 +343,132 @@ def test_what_was_told_before_the_race_is_composed_after_it_once(tmp_path):
         "sampler": SamplerConfig("random"), "default": DEFAULT, "seed": 1, "name": "study",
         "storage": f"sqlite:///{tmp_path}/search.db",
     }  # fmt: skip
-    search = FactoredSearch(space, GOALS, [], **given)
-    result = _pretend(*search.ask())
+    race = Raced(RuntimeMap())
+    search = FactoredSearch(OptunaStudy(space, GOALS, [], **given), race)
+    result = _pretend(*ask(search, default_known=False))
     search.tell(result)
     assert not search.derived
-    search.learn_runtimes(make_factored_map())
+    for each in make_factored_map().probes:
+        race.known.add(each)
+    search.learn_paces()
     assert search.derived
     assert {each.params["blas"] for each in search.front} == {"fast"}
-    again = FactoredSearch(space, GOALS, [], **given)
+    again = make_factored(OptunaStudy(space, GOALS, [], **given))
     again.recall([result])
-    again.learn_runtimes(make_factored_map())
     assert again.derived == search.derived
     study = optuna.load_study(study_name="study", storage=given["storage"])
     assert sum("derived_from" in each.user_attrs for each in study.trials) == len(search.derived)
 
 
+def side_by_side(tmp_path, one_thread=1.2e-5, objectives=GOALS):
+    """After a race in which one thread takes so long for an image, and two take 1e-5 s."""
+    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
+    study = OptunaStudy(
+        space, objectives, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
+        storage=f"sqlite:///{tmp_path}/search.db", name="study",
+    )  # fmt: skip
+    known = make_factored_map()
+    base = {**known.fastest(64), "threads": 1}
+    for batch in (8, 64, 256):
+        known.add(Probe(base, batch, one_thread * (20 + batch)))
+    return FactoredSearch(study, Raced(known), cores=2)
+
+
+def test_trials_run_side_by_side_where_one_core_is_worth_more_than_half_of_two(tmp_path):
+    search = side_by_side(tmp_path)
+    search.tell(_pretend(*ask(search)))
+    number, params = ask(search, limit_s=2.0)
+    assert search.lanes == 2
+    assert (params["blas"], params["threads"]) == ("fast", 1)
+    result = _pretend(number, params)
+    paces = len(search._race.known.probes)
+    search.tell(dataclasses.replace(
+        result, trial=dataclasses.replace(result.trial, accuracy_only=True)
+    ))  # fmt: skip
+    own = [each for each in search.derived if each.trial.origin == number]
+    points = [each for each in result.checkpoints if each.iteration >= search.shortest]
+    assert len(own) == len(points), "its end too is composed"
+    assert {each.params["threads"] for each in own} == {2}
+    assert not any(each.trial.accuracy_only for each in (*own, *search.front))
+    end = own[-1]
+    pace_s = search._race.known.pace_s(search._race.known.fastest(64), params["batch_size"])
+    assert end.metrics["train_time_s"] == pytest.approx(result.iterations * pace_s)
+    assert len(search._race.known.probes) == paces
+    beside = search.beside(end)
+    assert beside.at_once == 2
+    assert beside.params == {**end.params, "threads": 1}
+    assert beside.train_s == pytest.approx(1.2 * end.metrics["train_time_s"])
+
+
+def test_what_runs_beside_another_trial_is_another_training(tmp_path):
+    search = side_by_side(tmp_path)
+    search.tell(_pretend(*ask(search)))
+    one = search.next(View(2.0, 60.0, 0, default_known=True))
+    other = search.next(View(2.0, 60.0, 1, default_known=True))
+    assert one.params != other.params
+    known, batch = search._race.known, one.params["batch_size"]
+    assert one.pace_s == known.pace_s(known.fastest(batch), batch)
+    assert one.pace_s < known.pace_s(
+        {name: one.params[name] for name in search.study.space.runtime}, batch
+    )
+
+
+@pytest.mark.parametrize(
+    ("one_thread", "goal"), [(1.9e-5, "train_time_s"), (1.2e-5, "peak_memory_mb")]
+)
+def test_trials_run_alone_where_two_at_once_gain_little_or_memory_counts(
+    tmp_path, one_thread, goal
+):
+    search = side_by_side(tmp_path, one_thread, [OBJECTIVES["accuracy"], find_objective(goal)])
+    search.tell(_pretend(*ask(search)))
+    _, params = ask(search, limit_s=2.0)
+    assert search.lanes == 1
+    assert params["threads"] == 2
+    assert search.beside(outcome(1, params)) is None
+
+
 def test_constraints_bound_what_is_asked(make):
     search = make(constraints=["train_time_s<=0.05"])
-    search.tell(_pretend(*search.ask()))
-    if isinstance(search, FactoredSearch):
-        _, params = search.ask(limit_s=10.0)
+    search.tell(_pretend(*ask(search)))
+    if search.shortest:
+        _, params = ask(search, limit_s=10.0)
         assert params["iterations"] * 1e-5 * (20 + params["batch_size"]) <= 0.05 * 1.01
 
 
 def test_the_better_the_front_the_more_the_race_is_worth(tmp_path):
-    search = raced(tmp_path)
-    assert search.least_hope(0.2) == math.inf, "the default comes first"
+    search = raced(tmp_path, hope=1e9)
+    view = View(0.2, 60.0, 0, default_known=True)
+    assert search.next(view) == Train(0, DEFAULT), "the default comes first"
+    search.tell(_pretend(0, DEFAULT, limit_s=0.2))
     hopes = []
     for _ in range(12):
-        number, params = search.ask(limit_s=0.2)
+        turn = search.next(view)
+        assert turn.most_s == pytest.approx(20.0)
+        hopes.append(turn.least_hope)
+        search.learn_paces()
+        number, params = ask(search, limit_s=0.2)
         search.tell(_pretend(number, params, limit_s=0.2))
-        hopes.append(search.least_hope(0.2))
     assert all(0 < hope < math.inf for hope in hopes)
     assert min(hopes[-4:]) < 0.5 * max(hopes[:4])
 
 
+def test_the_race_gets_its_turn_only_while_it_hopes_for_more_than_a_trial(tmp_path):
+    search = raced(tmp_path, hope=1e-9)
+    for _ in range(3):
+        number, params = ask(search, limit_s=0.2)
+        search.tell(_pretend(number, params, limit_s=0.2))
+
+
 def test_a_setting_that_runs_otherwise_than_requested_is_given_up(tmp_path):
     search = raced(tmp_path)
-    search.tell(_pretend(*search.ask()))
+    search.tell(_pretend(*ask(search)))
     for _ in range(2):
-        number, params = search.ask(limit_s=0.2)
+        number, params = ask(search, limit_s=0.2)
         assert params["blas"] == "fast"
         search.tell(outcome(number, params, TrialStatus.INVALID, measurement=None))
-    assert search.ask(limit_s=0.2)[1]["blas"] == "slow"
-    search.learn_runtimes(make_factored_map())
+    assert search.next(View(0.2, 60.0, 0, default_known=True)) == Stop(
+        "nothing that can be trained within 0.2 s promises to add to what is known"
+    )
+    assert ask(search, limit_s=2.0)[1]["blas"] == "slow"
+    search.learn_paces()
     assert {each.params["blas"] for each in search.front} == {"slow"}

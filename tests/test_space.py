@@ -179,6 +179,13 @@ def test_a_model_may_have_ranges_of_its_own_and_overrides_come_last(small):
     assert load(small, model="lenet").start_points(MEMBER) == []
 
 
+def test_trainings_may_be_longer_where_accuracy_is_sought():
+    space = SearchSpace.load(SYNTHETIC / "search_spaces/synthetic.yaml", cores=2, cpu_flags=())
+    assert space.params["iterations"].high == 2000
+    assert space.with_longer(4000).params["iterations"].high == 4000
+    assert space.with_longer(10).params["iterations"].high == 2000
+
+
 def test_overrides_replace_entries(small):
     space = load(small, batch_size={"high": 16}, blas={"choices": ["fast"]})
     assert space.contains({**MEMBER, "batch_size": 16}) == ""

@@ -11,7 +11,8 @@ SPACE = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2
 
 def front(*points, model="default"):
     verified = [{"params": DEFAULT, "comparison": None, "on_front": 0.5}]
-    verified += [{"params": {**DEFAULT, **each}, "comparison": {"speedup": 2}} for each in points]
+    faster = {"speedup": {"value": 2.0, "low": 1.9, "high": 2.1}}
+    verified += [{"params": {**DEFAULT, **each}, "comparison": {**faster}} for each in points]
     return {"model": model, "verified": verified}
 
 
@@ -42,3 +43,24 @@ def test_only_a_few_are_taken_and_the_doubtful_are_not():
     assert len(earlier_points([many], SPACE, DEFAULT, "default")) == 3
     many["verified"][1]["on_front"] = 0.2
     assert earlier_points([many], SPACE, DEFAULT, "default")[0]["batch_size"] == 21
+
+
+def test_what_was_proven_is_tried_before_the_rest_of_the_front():
+    first = front({"batch_size": 20}, {"batch_size": 21}, {"batch_size": 22})
+    second = front({"batch_size": 23}, {"batch_size": 24})
+    first["verified"][3]["comparison"] |= {"no_loss": True}
+    first["verified"][3]["role"] = "runtime only"
+    second["verified"][1]["comparison"] |= {"no_loss": True}
+    second["verified"][1]["on_front"] = 0.1  # another one that loses nothing dominates it
+    second["verified"][2]["comparison"] |= {"no_loss": False}
+    slower = {"no_loss": True, "speedup": {"value": 0.5, "low": 0.4, "high": 0.6}}
+    second["verified"].append({"params": {**DEFAULT, "batch_size": 25}, "comparison": slower})
+    found = earlier_points([first, second], SPACE, DEFAULT, "default")
+    assert [each["batch_size"] for each in found] == [23, 22, 20]
+
+
+def test_older_studies_said_otherwise_what_they_proved():
+    old = front({"batch_size": 20}, {"batch_size": 21})
+    old["verified"][2]["comparison"] |= {"accuracy_kept": True}
+    found = earlier_points([old], SPACE, DEFAULT, "default")
+    assert [each["batch_size"] for each in found] == [21, 20]

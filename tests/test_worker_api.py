@@ -193,6 +193,14 @@ def test_the_test_split_is_opened_when_asked(python, worker, tmp_path):
     assert heard(folder).result["test_accuracy"] == 0.25
 
 
+def test_a_reference_looks_at_both_splits_at_every_mark(python, worker, tmp_path):
+    folder = make_folder(tmp_path, test=True, every_mark=True)
+    assert train(python, worker, folder) == (0, "")
+    log = heard(folder)
+    assert [each.iteration for each in log.checkpoints] == [5, 10, 20, 40]
+    assert [each.test_accuracy for each in log.checkpoints] == [0.25] * 4
+
+
 def test_a_probe_is_timed_and_never_looked_at(python, worker, tmp_path):
     folder = make_folder(tmp_path, eval_at="")
     assert train(python, worker, folder) == (0, "")

@@ -17,18 +17,21 @@ from typing import Any
 from tuner.composing import compose
 from tuner.config import FrameworkConfig
 from tuner.errors import ConfigError, NoTrialSucceeded
+from tuner.evidence import MARGIN, Evidence, evidence_of
 from tuner.measure import cpu_flags
 from tuner.preparation import single
 from tuner.progress import make_progress
-from tuner.recommendation import (
-    Evidence,
-    Limits,
-    Recommendation,
-    evidence_of,
-    fill_settings,
-)
+from tuner.recommendation import Limits, Recommendation, fill_settings
 from tuner.recommendation import recommend as choose
-from tuner.registry import find_setting_file, framework_folder, list_frameworks, load_framework
+from tuner.recording import record_reference as record
+from tuner.references import Reference
+from tuner.registry import (
+    find_setting_file,
+    framework_folder,
+    list_frameworks,
+    load_framework,
+    tuner_home,
+)
 from tuner.results import StudyResult
 from tuner.runner import run_trial
 from tuner.runtimes import find_runtime
@@ -90,6 +93,31 @@ def train(*overrides: str, params: Params, **settings: Any) -> TrialResult:
     return result
 
 
+def record_reference(
+    *overrides: str, seeds: int = 10, to: str = "", **settings: Any
+) -> tuple[Reference, Path]:
+    """Record how a framework's default converges: ``python -m tuner reference``.
+
+    Args:
+        overrides: As of ``tune``: framework, data set, model.
+        seeds: How many there shall be; those recorded before count.
+        to: Folder to keep it in; empty for ``references`` in ``TUNER_HOME``.
+        settings: The same as ``overrides`` where the name is a Python name.
+
+    Returns:
+        The reference, and its file.
+
+    Raises:
+        TunerError: If something needed is not here, or a training fails.
+    """
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, got {seeds}")
+    config = compose([*overrides, *_words(settings)])
+    folder = Path(to).expanduser().absolute() if to else tuner_home() / "references"
+    with make_progress(config.progress) as progress:
+        return record(config, seeds, folder, progress)
+
+
 def _words(settings: Mapping[str, Any]) -> list[str]:
     """Settings as overrides."""
     return [f"{name}={_word(value)}" for name, value in settings.items()]
@@ -131,6 +159,7 @@ def recommend(
     max_train_time_s: float | None = None,
     max_memory_mb: float | None = None,
     min_accuracy: float | None = None,
+    max_accuracy_loss: float | None = MARGIN,
     cores: int | None = None,
     jobs_per_host: int = 1,
     objective: str = "train_time_s",
@@ -140,12 +169,18 @@ def recommend(
 ) -> dict[str, Any]:
     """Which verified configuration a job should run with: ``python -m tuner recommend``.
 
+    Unless asked otherwise it is the fastest that is proven to lose no accuracy against the
+    framework's default; the untouched default only where there is none.
+
     Args:
         framework: Its name; empty to choose among all that have results.
         dataset: Its name.
         max_train_time_s: Seconds.
         max_memory_mb: Peak, MiB.
-        min_accuracy: On the test split, fraction 0–1.
+        min_accuracy: On the test split, fraction 0–1: the lower end of the interval keeps it, or
+            no proven loss against a default that was measured at or above it.
+        max_accuracy_loss: Fraction that may be lost against the framework's default; 0.002 is no
+            loss as studies prove it, ``None`` allows any.
         cores: CPUs that the job will have, as many as it was measured on.
         jobs_per_host: How many such jobs will share the host (measured by experiment=tenancy).
         objective: ``train_time_s``, ``accuracy`` or ``memory_mb``: what is best among those that
@@ -155,11 +190,14 @@ def recommend(
         framework_path: Folder with frameworks of the user's own.
 
     Returns:
-        ``framework``, ``dataset`` (that it was measured on), ``model``, ``params``,
+        ``framework``, ``dataset`` (that it was measured on), ``model``, ``role`` (what it was
+        verified for), ``no_loss`` (whether that is proven), ``assurance`` (how sure it is, in
+        words), ``note`` (why it is the untouched default, where it is), ``params``,
         ``environment`` (variables to set), ``settings`` (the framework's own settings file, where
-        it has one), ``measured`` and ``against_default`` (figures with intervals),
-        ``jobs_per_hour`` (of the whole host), ``promised`` (the interval in which the time of one
-        job will be), ``evidence`` (run ids, age in seconds, fingerprint) and ``alternatives``.
+        it has one), ``speedup``, ``measured`` and ``against_default`` (figures with intervals;
+        ``None`` for the default), ``jobs_per_hour`` (of the whole host), ``promised`` (the
+        interval in which the time of one job will be), ``evidence`` (run ids, age in seconds,
+        fingerprint) and ``alternatives``.
 
     Raises:
         NothingRecommended: Which limit binds, and what comes nearest.
@@ -174,7 +212,9 @@ def recommend(
         for record in load_results(name, dataset, output=output, tracking_uri=tracking_uri)
         for point in evidence_of(record)
     ]
-    limits = Limits(max_train_time_s, max_memory_mb, min_accuracy, cores, jobs_per_host)
+    limits = Limits(
+        max_train_time_s, max_memory_mb, min_accuracy, max_accuracy_loss, cores, jobs_per_host
+    )
     found = choose(evidence, limits, objective)
     return answer(found, dataset, configuration(found.choice, dataset, framework_path))
 
@@ -185,7 +225,9 @@ def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -
     # not what was asked for where a study had to use another in its place
     measured_on = choice.dataset or dataset
     chosen = {"framework": choice.framework, "dataset": measured_on, "model": choice.model}
-    return {**chosen, **configured, **_proof(found)}
+    sure = {"role": choice.role, "no_loss": choice.no_loss, "assurance": choice.assurance}
+    noted = {"note": found.note} if found.note else {}
+    return {**chosen, **sure, **noted, **configured, **_proof(found)}
 
 
 def configuration(
@@ -225,7 +267,9 @@ def settings_template(
 def _proof(found: Recommendation) -> dict[str, Any]:
     """Figures with their intervals, in the units of their names, and the runs they come from."""
     choice = found.choice
+    versus = choice.figures["comparison"]
     return {
+        "speedup": versus["speedup"] if versus else None,
         "measured": {
             name: choice.figures[name]
             for name in (
@@ -235,7 +279,7 @@ def _proof(found: Recommendation) -> dict[str, Any]:
         },
         "jobs_per_hour": choice.jobs_per_hour,
         "promised": {"train_time_s": dataclasses.asdict(choice.job_time_s)},
-        "against_default": choice.figures["comparison"],
+        "against_default": versus,
         "evidence": {
             "study_run_id": choice.study,
             "run_ids": list(choice.run_ids),

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import yaml
@@ -41,6 +42,8 @@ def _read(words: Sequence[str], known: Mapping[str, Callable[[str], Any]]) -> di
             )
         try:
             values[name] = known[name](text)
+        except ConfigError:
+            raise
         except ValueError:
             raise ConfigError(f"{name} must be a number, got {text!r}") from None
     return values
@@ -54,11 +57,22 @@ _TRACKED: Mapping[str, Callable[[str], Any]] = {
 }
 
 
+def _loss(text: str) -> float | None:
+    """A fraction, or ``none`` where any loss is allowed."""
+    if text == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"max_accuracy_loss must be a number or none, got {text!r}") from None
+
+
 _ASKED: Mapping[str, Callable[[str], Any]] = {
     **_TRACKED,
     "max_train_time_s": float,
     "max_memory_mb": float,
     "min_accuracy": float,
+    "max_accuracy_loss": _loss,
     "cores": int,
     "jobs_per_host": int,
     "objective": str,
@@ -71,8 +85,10 @@ def recommend_command(words: Sequence[str]) -> int:
 
     python -m tuner recommend [framework=caffe] dataset=mnist [limits]
 
+    It is the fastest that is proven to lose no accuracy against the framework's default;
+    max_accuracy_loss=0.01 allows to lose one point, max_accuracy_loss=none any.
     Without framework= it chooses among all frameworks that have results.
-    Limits are max_train_time_s=60 max_memory_mb=500 min_accuracy=0.985 cores=2.
+    Further limits are max_train_time_s=60 max_memory_mb=500 min_accuracy=0.985 cores=2.
     jobs_per_host=2 is for two such jobs side by side (python -m tuner experiment=tenancy).
     objective=train_time_s|accuracy|memory_mb chooses among what keeps them (train_time_s).
     output= is the folder with mlflow.db (here), tracking_uri= another MLflow.
@@ -210,6 +226,29 @@ def _require(named: object, action: str, known: Sequence[str]) -> None:
         raise ConfigError(f"{action} what? there are: {', '.join(known)}")
 
 
+def reference_command(words: Sequence[str]) -> int:
+    """Record how a framework's default converges, so that studies need not train it to its end.
+
+    python -m tuner reference framework=caffe dataset=mnist [model=default] [seeds=10] [to=folder]
+
+    The default is trained to its end with each seed, at the fastest runtime setting; an
+    interrupted recording goes on. Kept are accuracies, no times. Without to= it is kept in
+    TUNER_HOME, where studies on this machine look first.
+    """
+    from tuner.api import record_reference
+
+    own = [each for each in words if each.startswith(("seeds=", "to="))]
+    found, path = record_reference(
+        *(each for each in words if each not in own), **_read(own, {"seeds": int, "to": str})
+    )
+    spread = f", {100 * stdev(found.test_accuracies):.2f} between seeds" if found.runs[1:] else ""
+    print(
+        f"{found.name}: {100 * found.test_accuracy:.2f} % test accuracy over "
+        f"{len(found.runs)} seeds{spread}\n{path}"
+    )
+    return 0
+
+
 def doctor_command(words: Sequence[str]) -> int:
     """Say what this machine has and lacks for each framework, with the remedy.
 
@@ -227,13 +266,21 @@ def ui_command(words: Sequence[str]) -> int:
     """Browse all studies in MLflow. Not while something is being measured: it needs 2 GB.
 
     python -m tuner ui [output=folder] [port=5000]
-    """
-    from tuner.tracking import default_tracking_uri
 
-    values = _read(words, {"output": str, "port": int})
+    It names the address of the newest study's experiment among model trainings: MLflow itself
+    opens every experiment as one of a language model.
+    """
+    from tuner.tracking import default_tracking_uri, newest_experiment
+
+    values = {"port": 5000, **_read(words, {"output": str, "port": int})}
     folder = Path(values.get("output", ".")).absolute()
-    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(values.get("port", 5000))]
-    command += ["--backend-store-uri", default_tracking_uri(folder)]
+    uri, port = default_tracking_uri(folder), values["port"]
+    newest = newest_experiment(uri)
+    if newest:
+        view = f"#/experiments/{newest}?workflowType=machine_learning"
+        print(f"the newest study's experiment: http://127.0.0.1:{port}/{view}", flush=True)
+    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(port)]
+    command += ["--backend-store-uri", uri]
     return subprocess.call(command, cwd=folder)
 
 
@@ -268,6 +315,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "report": report_command,
     "runtimes": runtimes_command,
     "datasets": datasets_command,
+    "reference": reference_command,
     "doctor": doctor_command,
     "ui": ui_command,
     "serve": serve_command,

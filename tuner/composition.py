@@ -21,6 +21,7 @@ from tuner.space import SearchSpace
 from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
+_LEAST_GAIN = 1.2  # of trainings a second, for which several run side by side
 _CPU = {"cpu_user_s", "cpu_system_s"}
 _COST = Objective("cost", "cost", Direction.MINIMIZE)
 _MOST_SETTINGS = 3  # a batch size; more would be hard to tell apart
@@ -78,10 +79,31 @@ class Composition:
         front = pareto_front(costs, [_COST, _COST, _COST])
         return [allowed[index] for index in front[:_MOST_SETTINGS]]
 
+    def at_once(self, batch_size: int, cores: int) -> int:
+        """How many trainings are worth running side by side, one a core, for their accuracy.
+
+        1 where one at a time on all cores is about as fast in all, and where memory or CPU time
+        count: those have to be a run's own.
+        """
+        metrics = {each.metric for each in self.objectives}
+        metrics |= {each.objective.metric for each in self.constraints}
+        if metrics & (_MEMORY | _CPU) or not self.runtimes.probes:
+            return 1
+        alone, best = self.on_one_core(batch_size), self.settings(batch_size)[0]
+        pace_s = self.runtimes.pace_s
+        gain = cores * pace_s(best, batch_size) / pace_s(alone, batch_size) if alone else 0.0
+        return cores if gain >= _LEAST_GAIN else 1
+
+    def on_one_core(self, batch_size: int) -> dict[str, ParamValue]:
+        """The fastest setting of one thread; empty where none was raced."""
+        alone = [each for each in self.runtimes.settings if each.get("threads") == 1]
+        return min(alone, key=lambda each: self.runtimes.pace_s(each, batch_size), default={})
+
     def points(self, result: TrialResult) -> list[TrialResult]:
         """What a run stands for beside itself.
 
-        Its last checkpoint at the setting it was run with is the run itself, and left out.
+        Its last checkpoint at the setting it was run with is the run itself, and left out, unless
+        that ran for its accuracy alone: then its own times are no measurement.
         Without any setting known there is nothing to compose.
         """
         if not self.runtimes.probes or not result.usable:
@@ -95,7 +117,7 @@ class Composition:
         for setting in self.settings(batch):
             for index, point in enumerate(result.checkpoints):
                 number = next(numbers)
-                if setting != own:
+                if setting != own or result.trial.accuracy_only:
                     time_s = point.iteration * self.runtimes.pace_s(setting, batch)
                 elif point.iteration < result.iterations:
                     time_s = point.train_time_s
@@ -115,6 +137,7 @@ class Composition:
         assert measured is not None
         batch = int(result.params["batch_size"] or 1)
         point = result.checkpoints[index]
+        pace_s = time_s / max(point.iteration, 1)
         memory = self._ratio(self.runtimes.peak_memory, setting, result, batch)
         cpu = self._ratio(self.runtimes.cores_used, setting, result, batch)
         cpu *= time_s / max(measured.train_time_s, 1e-9)
@@ -128,7 +151,10 @@ class Composition:
             iterations=point.iteration,
             val_accuracy=point.val_accuracy,
             test_accuracy=None,
-            checkpoints=result.checkpoints[: index + 1],
+            checkpoints=tuple(
+                dataclasses.replace(each, train_time_s=each.iteration * pace_s)
+                for each in result.checkpoints[: index + 1]
+            ),
             measurement=dataclasses.replace(
                 measured,
                 train_time_s=time_s,
@@ -149,7 +175,7 @@ class Composition:
     ) -> float:
         """A figure of ``setting`` by that of the setting that ``result`` was run with, or 1."""
         own = {name: result.params[name] for name in self.space.runtime}
-        if own not in self.runtimes.settings:
+        if own not in self.runtimes.probed:
             return 1.0
         before = figure(own, batch)
         return figure(setting, batch) / before if before else 1.0

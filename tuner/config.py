@@ -16,6 +16,9 @@ from typing import Any
 from tuner.errors import ConfigError
 from tuner.pareto import Objective, find_objective
 
+LONGER = 4.0
+"""Images that a training may have with ``goal=accuracy``, by those of the default."""
+
 
 @dataclass
 class BlasConfig:
@@ -184,19 +187,21 @@ class BudgetConfig:
     Attributes:
         time_s: Seconds of everything after installation: trial 0, search, verification, report.
         trials: Most trials, trial 0 included; 0 for no limit.
-        verify_share: Fraction of ``time_s`` kept for verification, but no more than half of what
-            trial 0 leaves.
-        trial_share: Longest training of one search trial, as a fraction of ``time_s``.
-        default_share: Fraction of the default's iterations that trial 0 trains; below 1 its
-            time is projected and its accuracy that of the shorter training, and both say so.
+        verify_share: Fraction of ``time_s`` kept for verification while nothing is known of what
+            it will need, and the most that it is kept for once that is known.
+        trial_share: Longest training of one search trial, as a fraction of ``time_s``; no trial
+            trains longer than there is time left, nor more images than the default.
+        default_share: Longest training of the default's first part, as a fraction of ``time_s``;
+            what it reaches at its end is known by a reference, or by a whole training at the
+            fastest runtime setting.
     """
 
     name: str = "default"
     time_s: float = 690.0
     trials: int = 0
-    verify_share: float = 0.35
-    trial_share: float = 0.1
-    default_share: float = 1.0
+    verify_share: float = 0.45
+    trial_share: float = 1.0
+    default_share: float = 0.06
 
 
 @dataclass
@@ -204,11 +209,12 @@ class VerifyConfig:
     """How finalists are verified.
 
     Attributes:
-        finalists: Most points of the front that are verified.
-        repeats: Interleaved rounds, each with a fresh seed.
-        most_repeats: Rounds that those whose place is in doubt may have, while time is left.
-        rate_share: Fraction of the iterations that a repeat of a long run trains to measure
-            its rate anew; one full run always stands behind its accuracy.
+        finalists: Most configurations that are verified at once, beside the default and its
+            runtime setting; 0 for no verification.
+        repeats: Most interleaved rounds of each, every one with a fresh seed; a candidate for "no
+            loss" is looked at after the second and each further one.
+        rate_share: Fraction of the iterations that a repeat of a long run trains where only its
+            rate is measured anew.
         least_rate_s: Seconds that such a repeat trains at least; a rate of less is mostly noise.
         long_s: Training time above which a run counts as long, in seconds.
         confidence: Of the intervals, and one minus the level of the tests.
@@ -217,7 +223,6 @@ class VerifyConfig:
 
     finalists: int = 3
     repeats: int = 3
-    most_repeats: int = 8
     rate_share: float = 0.03
     least_rate_s: float = 8.0
     long_s: float = 15.0
@@ -257,6 +262,7 @@ class TuneConfig:
     model: str = "default"
     frameworks: list[str] = field(default_factory=list)
     baseline: str = "auto"
+    goal: str = "no_loss"
     objectives: list[str] = field(default_factory=lambda: ["accuracy", "train_time_s"])
     constraints: list[str] = field(default_factory=list)
     search_space: dict[str, Any] = field(default_factory=dict)

@@ -22,12 +22,12 @@ from tuner.preparation import load_space, results_place
 from tuner.progress import StudyProgress, make_progress
 from tuner.provision import core_sets
 from tuner.registry import list_frameworks, load_framework, tuner_home
-from tuner.report import write_cross_report
+from tuner.report import cross_lines, cross_metrics, write_cross_report
 from tuner.results import CrossResult, Outcome, StudyResult
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.study import tune
 from tuner.study_folder import study_id, write_atomically
-from tuner.tracking import CROSS, Tracker, experiment_name
+from tuner.tracking import CROSS, TrackedDataset, Tracker, experiment_name
 from tuner.validation import validate
 
 ALL = "all"
@@ -233,14 +233,22 @@ class _CrossStudy:
             study_id=self.cross_id,
             name=f"{CROSS} {requested} {self.cross_id}",
             tags={
+                "kind": "comparison",
                 "dataset": result.dataset,
                 "dataset_requested": requested,
                 "model": result.model,
                 "fingerprint": measure.fingerprint(result.machine),
             },
             params=dataclasses.asdict(self.config),
+            dataset=TrackedDataset(self.dataset.name, self.dataset.digest, self.dataset.origin),
         )
-        tracker.finish(files, _tags(result), complete=complete)
+        tracker.finish(
+            files,
+            _tags(result),
+            complete=complete,
+            metrics=cross_metrics(result),
+            description="\n\n".join(cross_lines(result)),
+        )
         return result
 
 

@@ -62,6 +62,7 @@ class MachineRace:
             maps / f"{digest.hexdigest()[:16]}.json",
         )
         self._places = own, shared
+        known, place = _read(self._places)
         self._race = Race(
             space=space,
             default=default,
@@ -72,7 +73,8 @@ class MachineRace:
             repeats=setup.measure.repeats,
             probe_s=config.probe_s,
             first_hope=config.race_hope,
-            known=_read(self._places),
+            known=known,
+            recorded=place == shared,
         )
 
     @property
@@ -80,9 +82,20 @@ class MachineRace:
         """What is known so far; empty before the race began."""
         return self._race.known
 
-    def is_worth(self, least_hope: float) -> bool:
-        """Whether there is something left to race, and more hope of it than this."""
-        return not self._race.over and self._race.hope > least_hope
+    @property
+    def recorded(self) -> bool:
+        """Whether what is known is an earlier study's, and not yet seen to hold now."""
+        return self._race.recorded
+
+    @property
+    def hope(self) -> float:
+        """Expected fall of the logarithm of the least training time, for a second of the race."""
+        return self._race.hope
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to try, or no time."""
+        return self._race.over
 
     def run(self, least_hope: float, most_s: float) -> None:
         """Race while that is worth it, for so many seconds at most, then for the next trial.
@@ -116,9 +129,9 @@ class MachineRace:
             write_atomically(path, self.known.to_json())
 
 
-def _read(places: tuple[Path, ...]) -> RuntimeMap:
-    """The first map that can be read."""
+def _read(places: tuple[Path, ...]) -> tuple[RuntimeMap, Path | None]:
+    """The first map that can be read, and where that was."""
     for path in places:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            return RuntimeMap.from_json(path.read_text(encoding="utf-8"))
-    return RuntimeMap()
+            return RuntimeMap.from_json(path.read_text(encoding="utf-8")), path
+    return RuntimeMap(), None

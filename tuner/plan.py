@@ -1,194 +1,270 @@
-"""Which points of a front are verified, and by which runs.
+"""Which configurations are verified, and by which runs.
 
-Every round runs each configuration once, in turning order, so that a machine that changes its
-speed does so for all. What is still in doubt after the planned rounds is run more often.
+A round with the default in it compares times: it runs each configuration that is in it once, in
+turning order, so that a machine that changes its speed does so for all. A round without the
+default has whole runs for their accuracy alone, side by side, each with a fresh seed. Rounds are
+added one by one: who is in the next one follows from what the last one showed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-from tuner.config import Constraint, VerifyConfig
-from tuner.pareto import OBJECTIVES, Direction, Objective, hypervolume
-from tuner.results import Verified, front_of, least_of_interest
-from tuner.trial import Trial, TrialKind, TrialResult
+from tuner.config import VerifyConfig
+from tuner.noninferiority import LookPlan, candidate_alpha
+from tuner.pareto import OBJECTIVES, Objective
+from tuner.references import Reference
+from tuner.trial import SideBySide, Trial, TrialKind, TrialResult
+from tuner.verified import Role
 
 LEAST_ROUNDS = 2
 """Fewer would prove nothing."""
 _LEAST_S = 1e-9  # a clock may stand still
+_SEEDS_APART = 10**6  # between the runs of one configuration in one round
+CANDIDATES = (Role.NO_LOSS, Role.ACCURACY)
+"""Roles whose accuracy decides, so that every run of theirs is a whole one."""
 
 
-def pick_finalists(
-    trials: Sequence[TrialResult],
-    default: TrialResult,
-    objectives: Sequence[Objective],
-    constraints: Sequence[Constraint],
-    config: VerifyConfig,
-    affordable: Callable[[Sequence[TrialResult]], bool] = lambda _chosen: True,
-) -> list[TrialResult]:
-    """The points of the front worth verifying, most important first.
+def look_counts(config: VerifyConfig, at_once: int) -> tuple[int, ...]:
+    """After how many accuracies of a candidate it is looked at, ``at_once`` of them a round."""
+    rounds = range(1, max(LEAST_ROUNDS, config.repeats) + 1)
+    return tuple(at_once * each for each in rounds if at_once * each >= LEAST_ROUNDS)
 
-    First the fastest whose validation accuracy is not below the default's (of many that are near
-    it the one that seems so is the luckiest, so nothing is allowed for), or else the most
-    accurate; then those that add most hypervolume. What there is no time for beside those before
-    it is left out, and so is what errs many times as often as the default, but one remains.
 
-    Args:
-        trials: Usable and other trials of the search.
-        default: Trial 0.
-        objectives: Of the study.
-        constraints: Only trials that keep them can be finalists.
-        config: How many.
-        affordable: Whether there is time to verify these.
+@dataclass(frozen=True)
+class Entrant:
+    """One configuration that is verified.
+
+    Attributes:
+        result: How it was found: its params, and what it took then.
+        role: What it is verified for.
+        beside: How its accuracy is measured side by side with other runs; ``None`` where each of
+            its runs measures accuracy and time.
     """
-    allowed = [
-        each
-        for each in trials
-        if each is not default
-        and not any(limit.violation(each.metrics) > 0 for limit in constraints)
-    ]
-    whole = front_of(allowed, objectives)
-    poorest = least_of_interest(default.metrics.get("val_accuracy", 0.0))
-    good = [each for each in whole if each.metrics.get("val_accuracy", 0.0) >= poorest] or whole
-    front = [each for each in good if affordable([each])] or good
-    chosen: list[TrialResult] = []
-    least = default.metrics.get("val_accuracy", 0.0)
-    equals = [each for each in front if each.metrics.get("val_accuracy", 0.0) >= least]
-    if equals:
-        chosen.append(min(equals, key=lambda each: each.metrics["train_time_s"]))
-    elif front:
-        chosen.append(max(front, key=lambda each: each.metrics.get("val_accuracy", 0.0)))
-    while len(chosen) < config.finalists:
-        rest = [each for each in front if each not in chosen and affordable([*chosen, each])]
-        if not rest:
-            break
-        chosen.append(max(rest, key=lambda each: _volume([*chosen, each], front, objectives)))
-    return chosen[: config.finalists]
 
+    result: TrialResult
+    role: Role
+    beside: SideBySide | None = None
 
-def _volume(
-    chosen: Sequence[TrialResult], front: Sequence[TrialResult], objectives: Sequence[Objective]
-) -> float:
-    """Hypervolume of ``chosen``, each objective scaled to the front's own extent."""
-    rows = {id(each): [goal.value(each.metrics) for goal in objectives] for each in front}
-    low = [min(column) for column in zip(*rows.values(), strict=True)]
-    high = [max(column) for column in zip(*rows.values(), strict=True)]
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; ``from_json`` reads them back."""
+        beside = dataclasses.asdict(self.beside) if self.beside else None
+        return {"role": self.role.value, "result": self.result.to_json(), "beside": beside}
 
-    def scaled(row: Sequence[float]) -> list[float]:
-        return [
-            (value - least) / ((most - least) or 1.0)
-            for value, least, most in zip(row, low, high, strict=True)
-        ]
-
-    corner = [-0.1 if each.direction is Direction.MAXIMIZE else 1.1 for each in objectives]
-    return hypervolume([scaled(rows[id(each)]) for each in chosen], corner, objectives)
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Entrant:
+        """Read what ``to_json`` wrote."""
+        beside = SideBySide(**raw["beside"]) if raw.get("beside") else None
+        return cls(TrialResult.from_json(raw["result"]), Role(raw["role"]), beside)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which verification runs there will be.
+    """The verification runs so far, and how those of the next round are made.
 
     Attributes:
-        default: Trial 0.
-        finalists: What is compared with it.
-        rounds: How often everything is run once.
+        entrants: Everything that was ever in a round, the default first.
+        rounds: Indices of the entrants of each round, in the order in which they run; one that
+            runs several times in a round is named as often.
         config: Shares and limits.
         seed: The study's seed; verification uses seeds that no search trial used.
         test_images: Size of the test split.
-        first: Number of the first run; an earlier plan of the study may have used those below.
+        accuracies: The default's own test accuracies known before, one a seed.
+        part: Whether the default is only the first part of it, against which nothing can be
+            proven to lose nothing.
+        shortest: Iterations of the shortest training of interest, see ``Trial.curve``.
+        reference: How the default's training was recorded to go, for runs at other runtime
+            settings to be held against; ``None`` where it was not.
         objectives: Whose front it is.
     """
 
-    default: TrialResult
-    finalists: tuple[TrialResult, ...]
-    rounds: int
+    entrants: tuple[Entrant, ...]
+    rounds: tuple[tuple[int, ...], ...]
     config: VerifyConfig
     seed: int
     test_images: int
-    first: int = 0
+    accuracies: tuple[float, ...] = ()
+    part: bool = False
+    shortest: int = 0
+    reference: Reference | None = None
     objectives: Sequence[Objective] = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
 
     @property
-    def entrants(self) -> tuple[TrialResult, ...]:
-        """Everything that is run in each round, the default first."""
-        return (self.default, *self.finalists)
+    def default(self) -> TrialResult:
+        """Trial 0."""
+        return self.entrants[0].result
 
-    def trials(self) -> Iterator[Trial]:
+    def trials(self) -> list[Trial]:
         """All runs in their order; the same plan always gives the same numbers and seeds."""
-        count = len(self.entrants)
-        for turn in range(self.rounds):
-            for place in range(count):
-                index = (place + turn) % count
-                yield self.trial(turn, index)
+        return [
+            self._trial(number, turn, index) for number, (turn, index) in enumerate(self._places)
+        ]
 
-    def trial(self, turn: int, index: int) -> Trial:
-        """The run of one entrant in one round."""
-        share = self._share(turn, index)
-        return Trial(
-            number=self.first + turn * len(self.entrants) + index,
-            params=self.entrants[index].params,
-            kind=TrialKind.VERIFY,
-            seed=1000 * (self.seed + 1) + turn,
-            test=share == 1,
-            share=share,
-        )
-
-    def _share(self, turn: int, index: int) -> float:
-        entrant = self.entrants[index]
-        long = entrant.metrics["train_time_s"] > self.config.long_s
-        # trial 0 was itself a full run with the test split; a finalist's first repeat is one
-        has_full_run = index == 0 or turn > 0
-        least = self.config.least_rate_s / max(entrant.metrics["train_time_s"], _LEAST_S)
-        rate = max(self.config.rate_share, least)
-        if entrant.trial.projected:
-            return min(entrant.trial.share, rate)
-        return min(rate, 1.0) if long and has_full_run else 1.0
-
-    def doubtful(self, verified: Sequence[Verified]) -> list[int]:
-        """Indices of the entrants to run once more: the default and those in doubt.
-
-        In doubt is a finalist that may or may not be on the front. Empty if none is.
-        """
-        level = 1 - self.config.confidence
-        unsure = {
-            each.trial_number
-            for each in verified
-            if each.name != "default" and level < each.on_front < 1 - level
-        }
-        places = [index for index, each in enumerate(self.entrants) if each.trial.number in unsure]
-        return [0, *places] if places else []
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        return [(turn, index) for turn, order in enumerate(self.rounds) for index in order]
 
     def place(self, number: int) -> tuple[int, int]:
         """Round and entrant of the run with this number."""
-        return divmod(number - self.first, len(self.entrants))
+        return self._places[number]
 
-    def cost_s(self) -> float:
-        """Estimated wall time of all runs, in seconds."""
-        return sum(self.trial_cost_s(trial) for trial in self.trials())
+    def compares_times(self, turn: int) -> bool:
+        """Whether a round measures times; else the accuracies of whole runs side by side."""
+        return 0 in self.rounds[turn]
+
+    def timed_rounds(self, index: int) -> int:
+        """In how many rounds the times of an entrant are measured."""
+        return sum(0 in order and index in order for order in self.rounds)
+
+    def _trial(self, number: int, turn: int, index: int) -> Trial:
+        """One run of an entrant in a round."""
+        if not self.compares_times(turn):
+            return self._accuracy_trial(number, turn, index)
+        share = self._share(turn, index)
+        role = self.entrants[index].role
+        # held against what the same seed was recorded to do
+        followed = self.reference if share < 1 and role is Role.RUNTIME_ONLY else None
+        return Trial(
+            number=number,
+            params=self.entrants[index].result.params,
+            kind=TrialKind.VERIFY,
+            seed=followed.seed_for(turn) if followed else 1000 * (self.seed + 1) + turn,
+            test=share == 1,
+            share=share,
+            curve=self.shortest if followed else 0,
+        )
+
+    def _accuracy_trial(self, number: int, turn: int, index: int) -> Trial:
+        """A whole run beside others, of another seed than any other run of the entrant."""
+        beside = self.entrants[index].beside
+        assert beside is not None
+        first = sum(len(order) for order in self.rounds[:turn])
+        earlier = self.rounds[turn][: number - first].count(index)
+        return Trial(
+            number=number,
+            params=beside.params,
+            kind=TrialKind.VERIFY,
+            seed=1000 * (self.seed + 1) + turn + _SEEDS_APART * earlier,
+            test=True,
+            accuracy_only=True,
+        )
+
+    def _share(self, turn: int, index: int) -> float:
+        """Part of the iterations that is run: the whole where accuracy is asked for."""
+        entrant = self.entrants[index]
+        time_s = entrant.result.metrics["train_time_s"]
+        before = sum(index in order for order in self.rounds[:turn])
+        only_rate = {
+            Role.DEFAULT: bool(self.accuracies),
+            Role.RUNTIME_ONLY: len(self.accuracies) > 1,
+            Role.TRADE_OFF: before > 0,
+        }.get(entrant.role, entrant.beside is not None)
+        if time_s <= self.config.long_s or not only_rate:
+            return 1.0
+        return min(
+            1.0, max(self.config.rate_share, self.config.least_rate_s / max(time_s, _LEAST_S))
+        )
+
+    def with_entrants(self, entrants: Sequence[Entrant]) -> Plan:
+        """The plan with further entrants, who are in no round yet."""
+        return dataclasses.replace(self, entrants=(*self.entrants, *entrants))
+
+    def with_round(self, order: Sequence[int]) -> Plan:
+        """The plan with another round."""
+        return dataclasses.replace(self, rounds=(*self.rounds, tuple(order)))
+
+    def turned(self, indices: Sequence[int]) -> tuple[int, ...]:
+        """Entrants in the order in which the next round runs them."""
+        shift = len(self.rounds) % max(len(indices), 1)
+        return (*indices[shift:], *indices[:shift])
+
+    @property
+    def tested(self) -> list[int]:
+        """Of whom no loss may be claimed, in the order in which they share the level.
+
+        Candidates; trade-offs only where a study has none, or its claims would err too often.
+        """
+        roles = [each.role for each in self.entrants]
+        candidates = [index for index, role in enumerate(roles) if role in CANDIDATES]
+        others = [index for index, role in enumerate(roles) if role is Role.TRADE_OFF]
+        return candidates or others
+
+    def margin(self, index: int) -> float:
+        """Loss of accuracy that a candidate may have: none where it must be more accurate."""
+        gain = self.entrants[index].role is Role.ACCURACY
+        return 0.0 if gain else self.config.accuracy_margin
+
+    def looks(self, index: int) -> LookPlan:
+        """When the accuracy of one of ``tested`` is looked at, planned before its first run."""
+        beside = self.entrants[index].beside
+        counts = look_counts(self.config, beside.at_once if beside else 1)
+        first = next((turn for turn, order in enumerate(self.rounds) if index in order), 0)
+        grown = self._whole_runs_of_default(first)
+        known = tuple(len(self.accuracies) + grown[0] + grown[1] * count for count in counts)
+        alpha = candidate_alpha(1 - self.config.confidence, self.tested.index(index))
+        return LookPlan(tuple(max(1, each) for each in known), counts, alpha)
+
+    def _whole_runs_of_default(self, first: int) -> tuple[int, int]:
+        """Whole runs of the default's params: before a round, and in each one from there."""
+        own = [
+            index
+            for index, each in enumerate(self.entrants)
+            if each.role in (Role.DEFAULT, Role.RUNTIME_ONLY)
+        ]
+        whole = [
+            sum(index in order and self._share(turn, index) == 1 for index in own)
+            for turn, order in enumerate(self.rounds)
+        ]
+        return sum(whole[:first]), whole[first] if first < len(whole) else 0
+
+    def cost_s(self, order: Sequence[int]) -> float:
+        """Estimated wall time of one more round, in seconds."""
+        following = self.with_round(order)
+        costs_s = [
+            following.trial_cost_s(each) for each in following.trials()[len(self._places) :]
+        ]
+        if following.compares_times(len(self.rounds)):
+            return sum(costs_s)
+        beside = self.entrants[order[0]].beside
+        return math.ceil(len(order) / (beside.at_once if beside else 1)) * max(costs_s)
 
     def trial_cost_s(self, trial: Trial) -> float:
         """Estimated wall time of one run, in seconds."""
-        default, measured = (
-            each.measurement for each in (self.default, self.entrants[self.place(trial.number)[1]])
-        )
+        entrant = self.entrants[self.place(trial.number)[1]]
+        default, measured = self.default.measurement, entrant.result.measurement
         assert default is not None
         assert measured is not None
         # a warm worker had less to set up than a cold one will have
         setup_s = max(default.setup_time_s, measured.setup_time_s)
         looks = 3.0 if trial.test else 1.0  # on the validation split alone it takes less
         rest = setup_s + looks * measured.test_time_s + 1.0
+        if trial.accuracy_only and entrant.beside:
+            return entrant.beside.train_s + rest
         return measured.train_time_s * trial.share + rest
 
-    def within(self, budget_s: float) -> Plan:
-        """The plan cut to ``budget_s``: fewer finalists first, then fewer rounds.
+    def runs_of(self, runs: Sequence[TrialResult]) -> list[dict[int, TrialResult]]:
+        """The usable runs of each entrant by round, of those rounds that compare times."""
+        found: list[dict[int, TrialResult]] = [{} for _ in self.entrants]
+        for run, turn, index in self._placed(runs):
+            if self.compares_times(turn):
+                found[index][turn] = run
+        return found
 
-        At least one finalist and two rounds remain: less would prove nothing.
-        """
-        plan = self
-        while plan.cost_s() > budget_s and len(plan.finalists) > 1:
-            plan = dataclasses.replace(plan, finalists=plan.finalists[:-1])
-        while plan.cost_s() > budget_s and plan.rounds > LEAST_ROUNDS:
-            plan = dataclasses.replace(plan, rounds=plan.rounds - 1)
-        return plan
+    def whole_runs_of(self, runs: Sequence[TrialResult]) -> list[list[tuple[int, TrialResult]]]:
+        """The runs of each entrant that tell its test accuracy, each with its round."""
+        found: list[list[tuple[int, TrialResult]]] = [[] for _ in self.entrants]
+        for run, turn, index in self._placed(runs):
+            if run.test_accuracy is not None:
+                found[index].append((turn, run))
+        return found
+
+    def _placed(self, runs: Sequence[TrialResult]) -> list[tuple[TrialResult, int, int]]:
+        """The usable runs in the order of their numbers, each with its round and entrant."""
+        known = [each for each in runs if each.usable and each.trial.number < len(self._places)]
+        known.sort(key=lambda each: each.trial.number)
+        return [(each, *self.place(each.trial.number)) for each in known]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner import measure
-from tuner.config import TuneConfig
+from tuner.config import LONGER, TuneConfig
 from tuner.databases import can_be_held, without_password
 from tuner.errors import ConfigError, StorageError
 from tuner.progress import StudyProgress
@@ -47,9 +47,11 @@ def load_space(config: TuneConfig) -> SearchSpace:
         model=config.model,
         overrides=config.search_space,
     )
-    if not config.prior:
+    if config.goal != "accuracy" and not config.prior:
         return space
     default = space.default(config.dataset.name, config.model).params
+    if config.goal == "accuracy":
+        space = space.with_longer(round(LONGER * int(default["iterations"] or 1)))
     prior = [space.completed({**default, **point}) for point in config.prior]
     for given, point in zip(config.prior, prior, strict=True):
         refusal = space.contains(point)

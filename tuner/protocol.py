@@ -50,10 +50,15 @@ def checkpoint_grid(iterations: int, curve: int = 0) -> list[int]:
     return sorted({math.ceil(iterations / 2 ** (number / 2)) for number in range(steps + 1)})
 
 
-def _marks(trial: Trial, iterations: int) -> list[int]:
+def marks_of(trial: Trial) -> list[int]:
+    """Iterations at which a worker is asked to look at the accuracy; none of a probe's."""
+    iterations = trained_iterations(trial)
     if trial.kind is TrialKind.PROBE:
         return []
-    return checkpoint_grid(iterations, trial.curve) if trial.share == 1 else [iterations]
+    if trial.share < 1 and not trial.curve:
+        return [iterations]
+    whole = checkpoint_grid(int(trial.params["iterations"] or 1), trial.curve)
+    return [*(mark for mark in whole if mark < iterations), iterations]
 
 
 def trained_iterations(trial: Trial) -> int:
@@ -69,10 +74,11 @@ def write_request(folder: Path, trial: Trial, dataset: Dataset, model: str) -> N
         **trial.params,
         "protocol": PROTOCOL,
         "iterations": iterations,
-        "eval_at": ",".join(map(str, _marks(trial, iterations))),
+        "eval_at": ",".join(map(str, marks_of(trial))),
         "model": model,
         "seed": trial.seed,
         "test": trial.test,
+        "every_mark": trial.kind is TrialKind.REFERENCE,
         "dataset": dataset.name,
         "classes": dataset.classes,
         "channels": dataset.channels,
@@ -190,9 +196,9 @@ class EventLog:
         if name == "train_end":
             self.ended = True
         if name == "checkpoint":
-            accuracy = float(event["val_accuracy"])
+            accuracy, test = float(event["val_accuracy"]), event.get("test_accuracy")
             self.checkpoints.append(
-                Checkpoint(self.iteration, self.train_time_s, event.get("loss"), accuracy)
+                Checkpoint(self.iteration, self.train_time_s, event.get("loss"), accuracy, test)
             )
 
 

@@ -8,6 +8,8 @@ settings. The last few that cannot be told apart run in turns, so that a machine
 speed does so for all of them.
 
 The race goes on step by step for as long as its user hopes for more from it than from training.
+A slow default may use up its time before anything else was tried; so one start point and one value
+of each param may always be tried.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ _FINALISTS = 4
 _ROUNDS = 2
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
 _DRIFT = 0.1  # a change of the default's pace (its logarithm) that is more than noise
+_UNLIKE = 0.2  # of the changes of two settings (logarithms), that is more than noise
 _KILL_S = 120.0
 _LEAST_S = 1e-9  # a clock may stand still
 _HOPE_TRIED = 2  # values that count as tried, with the hope of the beginning as their gain
@@ -60,7 +63,7 @@ class Race:
         space: Whose runtime params are raced. Its start points' settings are tried first.
         default: The framework's own default: its setting is measured first, and like the others.
         open_session: Starts a warm worker for the runtime setting of some params.
-        budget_s: Seconds of racing after which nothing new is begun.
+        budget_s: Seconds of racing after which only the first value of a param is tried.
         clock: Seconds; what passes between two steps does not count.
         check: Called between probes; may raise to end the race.
         tell: Called with what is being done and the fraction (0–1) of the budget used.
@@ -69,6 +72,7 @@ class Race:
         first_hope: Fall of the logarithm of training time that each value of a param is hoped for
             before any was tried.
         known: What is known already, and added to.
+        recorded: Whether that was found by an earlier study, so that it is checked first.
     """
 
     space: SearchSpace
@@ -82,15 +86,20 @@ class Race:
     probe_s: float = 0.25
     first_hope: float = 0.1
     known: RuntimeMap = field(default_factory=RuntimeMap)
+    recorded: bool = False
 
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
         self._last_disturbed, self._last_s = False, self.probe_s
         self._drift, self._spent_s, self._began_s = 1.0, 0.0, 0.0
+        self._pacemaker: _Pacemaker | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Go to the first setting that was not tried."""
         self._stage = ""
         self._gains: dict[str, list[float]] = {}
         self._costs: list[float] = []
-        self._pacemaker: _Pacemaker | None = None
         self._candidates = self._in_order()
         self._next: dict[str, ParamValue] | None = self._setting(self.default)
         if self.known.probes:
@@ -98,14 +107,22 @@ class Race:
 
     @property
     def _seen(self) -> set[str]:
-        return {
-            str(each) for each in (*self.known.settings, *(bad for bad, _ in self.known.faults))
-        }
+        return {str(each) for each in (*self.known.probed, *(bad for bad, _ in self.known.faults))}
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to try, or no time."""
-        return self.known.settled or self._used_s() > self.budget_s
+        """Whether there is nothing left to try, or no time for it."""
+        out_of_time = self._late and not self._is_due
+        return not self.recorded and (self.known.settled or out_of_time)
+
+    @property
+    def _late(self) -> bool:
+        return self._used_s() > self.budget_s
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the next setting may be tried late: nothing of its stage was tried so far."""
+        return self._next is not None and self._stage not in self._gains
 
     def _used_s(self) -> float:
         return self._spent_s + (self.clock() - self._began_s if self._began_s else 0.0)
@@ -132,6 +149,8 @@ class Race:
         until_s = self._used_s() + most_s
         self._began_s = self.clock() or _LEAST_S
         try:
+            if self.recorded:
+                self._check_recorded()
             if not self.known.probes:
                 start = self.clock()
                 self._scout(self._setting(self.default))
@@ -147,7 +166,34 @@ class Race:
         finally:
             self._release()
             self._spent_s, self._began_s = self._used_s(), 0.0
+            if self._late and self._next is not None and not self._is_due:
+                self._advance()
         return self.known
+
+    def _check_recorded(self) -> None:
+        """Put what is recorded to the paces of now; forget it if two settings changed unlike."""
+        self.recorded = False
+        pair = self._setting(self.default), self.known.fastest(self.batch_sizes[0])
+        changes = [each for setting in pair for each in self._change(setting)]
+        if max(changes, default=0.0) - min(changes, default=0.0) > _UNLIKE:
+            self.known.forget()
+            self._begin()
+        elif abs(sum(changes)) > _DRIFT * len(changes):
+            self.known.rescale(math.exp(sum(changes) / len(changes)))
+
+    def _change(self, setting: dict[str, ParamValue]) -> list[float]:
+        """Logarithm of a setting's pace now, the nearer of two, by the recorded one, if any."""
+        if setting not in self.known.probed:
+            return []
+        self.tell("whether the recorded paces hold now", 0.0)
+        batch = self.batch_sizes[0]
+        recorded_s = self.known.probed_s(setting, batch)
+        length = max(_LEAST_ITERATIONS, round(self.probe_s / recorded_s))
+        with self._open(setting) as session:
+            lengths = (_WARM_UP, length, length)
+            _, *probes = [self._measure(session, setting, batch, each) for each in lengths]
+        found = (math.log(each.iteration_s / recorded_s) for each in probes if each)
+        return sorted(found, key=abs)[:1]
 
     def _release(self) -> None:
         if self._pacemaker is not None:
@@ -161,7 +207,8 @@ class Race:
             return
         before, start = self._level(), self.clock()
         self._scout(self._next)
-        self._gains.setdefault(self._stage, []).append(before - self._level())
+        # what takes the place of a setting that failed is slower, but no loss of the race
+        self._gains.setdefault(self._stage, []).append(max(0.0, before - self._level()))
         self._costs.append(self.clock() - start)
         self._advance()
 
@@ -172,8 +219,12 @@ class Race:
         return sum(map(math.log, paces)) / len(paces)
 
     def _advance(self) -> None:
-        """Go to the next setting that was not tried."""
-        self._next = next((each for each in self._candidates if str(each) not in self._seen), None)
+        """Go to the next setting that was not tried, and when it is late to the next due one."""
+        for setting in self._candidates:
+            self._next = None if str(setting) in self._seen else setting
+            if self._is_due or (self._next is not None and not self._late):
+                return
+        self._next = None
 
     def _in_order(self) -> Iterator[dict[str, ParamValue]]:
         """All that is worth trying, by what is known when each is asked for."""
@@ -207,8 +258,9 @@ class Race:
             for base in leaders or near[:1]:
                 yield from (self._with(base, name, value) for value in param.values(base))
             for base in near:
-                best = self._near_best(param.given, group, _SLACK)[0]
-                yield self._with(base, name, best[name])
+                # none is near any more if trials of them failed meanwhile
+                for best in self._near_best(param.given, group, _SLACK)[:1]:
+                    yield self._with(base, name, best[name])
 
     def _near_best(
         self, name: str, value: ParamValue, slack: float
@@ -252,12 +304,14 @@ class Race:
             self._measure(session, setting, batch, _WARM_UP)
         pacemaker = self._pacemaker
         now = self._measure(pacemaker.session, pacemaker.setting, batch)
-        drift = now.iteration_s / self.known.pace_s(pacemaker.setting, batch) if now else 1.0
+        drift = now.iteration_s / self.known.probed_s(pacemaker.setting, batch) if now else 1.0
         if abs(math.log(drift)) > _DRIFT:
             self._drift = drift
 
     def _probe_all(self, setting: dict[str, ParamValue], session: Session) -> None:
         for place, batch in enumerate(self.batch_sizes):
+            if place and self.known.probed_s(setting, batch) > _LIMIT * self.probe_s:
+                continue  # nothing but what is in proportion to the batch: no need to measure it
             if not self._probe(session, setting, batch, first=not place):
                 return
             for _ in range(0 if place else _PROBES - 1):
@@ -268,7 +322,7 @@ class Race:
                     return
             if not place and not self._near(setting, batch, _PLAINLY):
                 return
-            if self._used_s() > self.budget_s:
+            if self._late:
                 return
 
     def _open(self, setting: Params) -> contextlib.AbstractContextManager[Session]:
@@ -302,7 +356,7 @@ class Race:
                 for place in range(len(finalists)):
                     index = (place + turn) % len(finalists)
                     for batch in self.batch_sizes:
-                        if self._used_s() > self.budget_s:
+                        if self._late:
                             return
                         if self._near(finalists[index], batch, _ALIKE):
                             self._probe(sessions[index], finalists[index], batch, first=not turn)
@@ -310,9 +364,17 @@ class Race:
     def _probe(
         self, session: Session, setting: dict[str, ParamValue], batch: int, *, first: bool
     ) -> bool:
-        """Add one measurement to the map. The first of a worker is preceded by a short one."""
-        if first and self._measure(session, setting, batch, _WARM_UP) is None:
-            return False
+        """Add one measurement to the map. The first of a worker is preceded by a short one.
+
+        That one is the measurement where its iteration alone takes longer than a probe may.
+        """
+        if first:
+            warm_up = self._measure(session, setting, batch, _WARM_UP)
+            if warm_up is None:
+                return False
+            if warm_up.iteration_s > _LIMIT * self.probe_s and not self._last_disturbed:
+                self._add(warm_up)
+                return True
         for attempt in range(self.repeats + 1):
             probe = self._measure(session, setting, batch)
             if probe is None:
@@ -320,10 +382,14 @@ class Race:
             if attempt < self.repeats and self._last_disturbed:
                 self.known.disturbed += 1
                 continue
-            pace = probe.iteration_s / self._drift
-            self.known.add(dataclasses.replace(probe, iteration_s=pace))
+            self._add(probe)
             break
         return True
+
+    def _add(self, probe: Probe) -> None:
+        """Note a measurement, put to the machine's pace of before."""
+        pace = probe.iteration_s / self._drift
+        self.known.add(dataclasses.replace(probe, iteration_s=pace))
 
     def _measure(
         self,
@@ -335,7 +401,9 @@ class Race:
         """One probe, as long as the fastest needs for ``probe_s`` unless told otherwise."""
         self.check()
         if iterations is None:
-            iterations = max(_LEAST_ITERATIONS, round(self.probe_s / self._quickest_s(batch)))
+            quickest_s = self._quickest_s(batch)
+            iterations = max(_LEAST_ITERATIONS, round(self.probe_s / quickest_s))
+            iterations = max(1, min(iterations, int(_LIMIT * self.probe_s / quickest_s)))
         trial = Trial(
             number=next(self._numbers),
             params={**self.default, **setting, "batch_size": batch, "iterations": iterations},
@@ -362,7 +430,7 @@ class Race:
         """Seconds an iteration takes at best, as far as is known."""
         if not self.known.probes:
             return self._last_s
-        return self.known.pace_s(self.known.fastest(batch), batch)
+        return self.known.probed_s(self.known.fastest(batch), batch)
 
 
 @dataclass(frozen=True)

@@ -1,124 +1,71 @@
 """Which verified configuration a job should run with, under limits; pure but for its templates.
 
-Only verified points are recommended: figures of the search were chosen for being good.
+Only verified points are recommended: figures of the search were chosen for being good. Unless
+asked otherwise, only those that are proven to lose no accuracy against the framework's default.
 """
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import ConfigError, NothingRecommended
-from tuner.measure import fingerprint
-from tuner.tracking import StudyRecord
-from tuner.trial import Interval, Params, ParamValue
+from tuner.evidence import MARGIN, Evidence, percent
+from tuner.trial import Params, ParamValue
+
+OBJECTIVES = ("train_time_s", "accuracy", "memory_mb")
+_LOSS = "max_accuracy_loss"
+_BREAKABLE = ("max_train_time_s", "max_memory_mb", "min_accuracy", _LOSS)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a job allows; ``None`` is no limit. Seconds, MiB, fraction 0–1, CPUs.
+    """What a job allows; ``None`` is no limit. Seconds, MiB, fractions 0–1, CPUs.
 
     Times hold for as many CPUs, and as many such jobs side by side on the host, as they were
-    measured with, so ``cores`` and ``jobs_per_host`` are asked for exactly.
+    measured with, so ``cores`` and ``jobs_per_host`` are asked for exactly. ``min_accuracy`` is a
+    floor as ``Evidence.keeps_accuracy`` has it, ``max_accuracy_loss`` is kept by what is proven
+    to lose no more against its framework's default. Both hold at once: to trade accuracy down to
+    a floor, set the loss to ``None``.
     """
 
     max_train_time_s: float | None = None
     max_memory_mb: float | None = None
     min_accuracy: float | None = None
+    max_accuracy_loss: float | None = MARGIN
     cores: int | None = None
     jobs_per_host: int = 1
 
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a value that cannot be meant."""
+        if self.jobs_per_host < 1:
+            raise ConfigError(f"jobs_per_host must be at least 1, got {self.jobs_per_host}")
+        loss = self.max_accuracy_loss
+        if loss is not None and not 0 <= loss <= 1:
+            raise ConfigError(
+                f"{_LOSS} must be a fraction from 0 to 1 (0.002 is 0.2 points) or none, got {loss}"
+            )
 
-@dataclass(frozen=True)
-class Evidence:
-    """One verified configuration, as read back from MLflow.
-
-    Attributes:
-        params: What to run with.
-        figures: Its entry in ``front.json``: every figure with its interval.
-        run_ids: MLflow runs that prove the figures.
-        study: MLflow run of the study.
-        framework: Name of the framework.
-        model: ``default`` or ``lenet``.
-        fingerprint: Of the machine and libraries it was measured on.
-        measured_at: Seconds since the epoch.
-        dataset: Name of the data set it was measured on.
-        cores: CPUs that its trials owned; 0 if that is not on record.
-        jobs_per_host: How many such jobs shared the host while it was measured.
-    """
-
-    params: Params
-    figures: Mapping[str, Any]
-    run_ids: tuple[str, ...]
-    study: str
-    framework: str = ""
-    model: str = "default"
-    fingerprint: str = ""
-    measured_at: float = 0.0
-    dataset: str = ""
-    cores: int = 0
-    jobs_per_host: int = 1
-
-    @cached_property
-    def train_time_s(self) -> float:
-        """Seconds of training."""
-        return float(self.figures["train_time_s"]["value"])
-
-    @cached_property
-    def job_time_s(self) -> Interval:
-        """Seconds of training that one job will take, with the interval of this prediction.
-
-        A run more varies by itself as well as those that were measured, so with n of them this
-        is the square root of n + 1 wider (in logarithms) than the interval of their mean.
-        """
-        time_s = Interval(**self.figures["train_time_s"])
-        wider = math.sqrt(len(self.figures["runs"]) + 1)
-        return Interval(
-            time_s.value,
-            time_s.value * (time_s.low / time_s.value) ** wider,
-            time_s.value * (time_s.high / time_s.value) ** wider,
-        )
-
-    @property
-    def jobs_per_hour(self) -> float:
-        """Trainings that the host ends in an hour, with as many at once as were measured."""
-        return self.jobs_per_host * 3600 / self.train_time_s
-
-    @cached_property
-    def memory_mb(self) -> float:
-        """Peak memory, MiB."""
-        return float(self.figures["peak_memory_bytes"]) / 2**20
-
-    @cached_property
-    def accuracy(self) -> float:
-        """Test accuracy, fraction 0–1."""
-        return float(self.figures["test_accuracy"]["value"])
-
-    def summary(self) -> dict[str, Any]:
-        """What it is and what it costs, as plain values."""
-        return {
-            "framework": self.framework,
-            "params": dict(self.params),
-            "test_accuracy": self.accuracy,
-            "train_time_s": self.train_time_s,
-            "peak_memory_mb": self.memory_mb,
-        }
+    def words(self, *names: str) -> str:
+        """The limits of these names as they are written; all that are set without names."""
+        given = names or [name for name in _BREAKABLE if getattr(self, name) is not None]
+        return ", ".join(f"{name}={getattr(self, name):g}" for name in given)
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The point to run with, and the other points that keep the limits, best first."""
+    """The point to run with, and the other points that keep the limits, best first.
+
+    Attributes:
+        note: Why it is the untouched default, where it is; else empty.
+    """
 
     choice: Evidence
     alternatives: tuple[Evidence, ...]
-
-
-OBJECTIVES = ("train_time_s", "accuracy", "memory_mb")
+    note: str = ""
 
 
 def recommend(
@@ -126,15 +73,16 @@ def recommend(
 ) -> Recommendation:
     """The best configuration by ``objective`` among those that keep all limits.
 
+    The untouched default is chosen only where nothing that is proven faster takes its place.
+
     Raises:
-        ConfigError: If there is no such objective, or no job is asked for.
+        ConfigError: If there is no such objective, or a limit cannot be meant.
         NothingRecommended: If there is no evidence, or nothing keeps the limits; the message
             says which limit binds and what comes nearest.
     """
     if objective not in OBJECTIVES:
         raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
-    if limits.jobs_per_host < 1:
-        raise ConfigError(f"jobs_per_host must be at least 1, got {limits.jobs_per_host}")
+    limits.check()
     if not evidence:
         raise NothingRecommended(
             "no verified study is on record here; run python -m tuner framework=... dataset=... "
@@ -142,12 +90,12 @@ def recommend(
         )
     for name in ("jobs_per_host", "cores"):
         evidence = _measured_so(evidence, name, getattr(limits, name))
-    fitting = [each for each in evidence if not _violations(each, limits)]
+    fitting = _ranked(evidence, limits, objective)
     if not fitting:
         raise _why_nothing(evidence, limits)
-    sign = -1 if objective == "accuracy" else 1
-    fitting.sort(key=lambda each: (sign * getattr(each, objective), -each.accuracy))
-    return Recommendation(fitting[0], tuple(fitting[1:]))
+    choice, *others = fitting
+    note = _why_default(evidence, limits, objective) if choice.is_default else ""
+    return Recommendation(choice, tuple(others), note)
 
 
 def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) -> list[Evidence]:
@@ -163,56 +111,108 @@ def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) ->
     return found
 
 
+def _ranked(evidence: Sequence[Evidence], limits: Limits, objective: str) -> list[Evidence]:
+    """What keeps the limits, the best first; what stands back behind another comes last.
+
+    A default stands back behind what is proven to be faster and to lose nothing, except where
+    memory is asked for: figures of accuracy differ by chance. What is not proven to be faster
+    stands back behind the default where time is asked for.
+    """
+    fitting = [each for each in evidence if not _violations(each, limits)]
+    defaults = {_place(each) for each in fitting if each.is_default}
+    replaced = {_place(each) for each in fitting if each.is_faster and each.no_loss}
+
+    def stands_back(point: Evidence) -> bool:
+        if point.is_default:
+            return objective != "memory_mb" and _place(point) in replaced
+        return objective == "train_time_s" and not point.is_faster and _place(point) in defaults
+
+    sign = -1 if objective == "accuracy" else 1
+    fitting.sort(
+        key=lambda each: (stands_back(each), sign * getattr(each, objective), -each.accuracy)
+    )
+    return fitting
+
+
+def _place(point: Evidence) -> tuple[str, str]:
+    """What a default is a default of."""
+    return point.framework, point.model
+
+
 def _violations(point: Evidence, limits: Limits) -> dict[str, float]:
     """By how much, as a fraction of the limit, each broken limit is broken."""
     broken = {}
-    for name, limit, value, sign in (
-        ("max_train_time_s", limits.max_train_time_s, point.train_time_s, 1),
-        ("max_memory_mb", limits.max_memory_mb, point.memory_mb, 1),
-        ("min_accuracy", limits.min_accuracy, point.accuracy, -1),
+    for name, limit, value in (
+        ("max_train_time_s", limits.max_train_time_s, point.train_time_s),
+        ("max_memory_mb", limits.max_memory_mb, point.memory_mb),
     ):
-        if limit is not None and sign * (value - limit) > 0:
-            broken[name] = abs(value - limit) / max(abs(limit), 1e-9)
+        if limit is not None and value > limit:
+            broken[name] = (value - limit) / max(limit, 1e-9)
+    floor, loss = limits.min_accuracy, limits.max_accuracy_loss
+    if floor is not None and not point.keeps_accuracy(floor):
+        broken["min_accuracy"] = (floor - point.test_accuracy.low) / max(floor, 1e-9)
+    if loss is not None and not point.loses_at_most(loss):
+        broken[_LOSS] = max(0.0, -point.accuracy_gain.low - loss) / max(loss, 1e-9)
     return broken
 
 
 def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> NothingRecommended:
-    nearest = min(evidence, key=lambda each: max(_violations(each, limits).values()))
-    alone = set.intersection(*(set(_violations(each, limits)) for each in evidence))
-    binding = sorted(alone or _violations(nearest, limits))
-    asked = ", ".join(f"{name}={getattr(limits, name):g}" for name in binding)
-    whose = f" with {nearest.framework}" if nearest.framework else ""
+    relaxed = dataclasses.replace(limits, max_accuracy_loss=None)
+    otherwise = _ranked(evidence, relaxed, OBJECTIVES[0])
+    if otherwise:
+        return _too_lossy(evidence, limits, otherwise[0])
+    nearest = min(evidence, key=lambda each: max(_violations(each, relaxed).values()))
+    alone = set.intersection(*(set(_violations(each, relaxed)) for each in evidence))
+    binding = sorted(alone or _violations(nearest, relaxed))
     return NothingRecommended(
-        f"nothing measured keeps {asked}{'' if alone else ' together with the other limits'}; "
-        f"the nearest takes {nearest.train_time_s:.1f} s and {nearest.memory_mb:.0f} MiB "
-        f"for {100 * nearest.accuracy:.2f} %{whose}: {dict(nearest.params)}",
+        f"nothing measured keeps {limits.words(*binding)}"
+        f"{'' if alone else ' together with the other limits'}; the nearest takes "
+        f"{_costs(nearest)}: {dict(nearest.params)}",
         binding,
         nearest.summary(),
     )
 
 
-def evidence_of(record: StudyRecord) -> list[Evidence]:
-    """The verified points of one study."""
-    front = record.front
-    cores = str(front["machine"].get("cores", "")).split()
-    return [
-        Evidence(
-            params=point["params"],
-            figures=point,
-            run_ids=tuple(
-                record.run_ids[name] for name in point["runs"] if name in record.run_ids
-            ),
-            study=record.run_id,
-            framework=str(front.get("framework", "")),
-            model=str(front.get("model", "default")),
-            fingerprint=fingerprint(front["machine"], front["runtime"]),
-            measured_at=record.ended,
-            dataset=str(front.get("dataset", "")),
-            cores=int(cores[0]) if cores and cores[0].isdecimal() else 0,
-            jobs_per_host=int(front["machine"].get("jobs_per_host", 1)),
-        )
-        for point in front.get("verified", [])
-    ]
+def _too_lossy(
+    evidence: Sequence[Evidence], limits: Limits, instead: Evidence
+) -> NothingRecommended:
+    """Nothing keeps the limits only because of what may be lost; ``instead`` keeps the others."""
+    lossless = [set(_violations(each, limits)) for each in evidence]
+    lossless = [each for each in lossless if _LOSS not in each] or [set()]
+    others = sorted(set.intersection(*lossless) or set.union(*lossless))
+    together = f" together with {limits.words(*others)}" if others else ""
+    return NothingRecommended(
+        f"nothing measured is proven to keep {limits.words(_LOSS)}{together}; {_LOSS}=none would "
+        f"give {_costs(instead)}, {instead.difference}: {dict(instead.params)}",
+        [_LOSS, *others],
+        instead.summary(),
+    )
+
+
+def _costs(point: Evidence) -> str:
+    whose = f" with {point.framework}" if point.framework else ""
+    return (
+        f"{point.train_time_s:.1f} s and {point.memory_mb:.0f} MiB for "
+        f"{percent(point.test_accuracy)}{whose}"
+    )
+
+
+_NOTHING_BETTER = {
+    "train_time_s": "nothing faster is proven to keep",
+    "accuracy": "nothing faster is proven as accurate among what keeps",
+    "memory_mb": "nothing else needs less memory among what keeps",
+}
+
+
+def _why_default(evidence: Sequence[Evidence], limits: Limits, objective: str) -> str:
+    """Why the answer is the untouched default, and what would be had by allowing a loss."""
+    kept = limits.words() if limits.max_accuracy_loss is not None else "the limits"
+    note = f"this is the untouched default: {_NOTHING_BETTER[objective]} {kept}"
+    relaxed = dataclasses.replace(limits, max_accuracy_loss=None)
+    best = _ranked(evidence, relaxed, objective)[0]
+    if best.is_default:
+        return note
+    return f"{note}; {_LOSS}=none would give {_costs(best)}, {best.difference}"
 
 
 def fill_settings(template: Path, params: Params) -> str:

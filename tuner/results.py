@@ -1,4 +1,4 @@
-"""The frozen values of a finished study: what was verified, and everything a report shows."""
+"""The frozen values of a finished study: everything a report shows."""
 
 from __future__ import annotations
 
@@ -7,128 +7,10 @@ from dataclasses import dataclass, field
 
 from tuner.pareto import Objective, hypervolume, pareto_front
 from tuner.runtime_map import RuntimeMap
-from tuner.trial import Interval, ParamValue, TrialKind, TrialResult
+from tuner.trial import TrialKind, TrialResult
+from tuner.verified import Answers, Verified, answers_of
 
 _POOR = 5.0  # times the default's error
-_COMPOSED_SLACK = 1.1  # a composed time may be so far beyond the verified interval
-_SPLITS_DIFFER = 0.03  # accuracy on the validation split may be so far from that on the test split
-
-
-@dataclass(frozen=True, slots=True)
-class CostRatio:
-    """A cost of one verified configuration divided by the default's; below 1 is cheaper.
-
-    Attributes:
-        value: The ratio.
-        low, high: Ends of its confidence interval, ``None`` where none can be given.
-        p: Two-sided p-value of "the ratio is 1"; ``None`` without an interval.
-        gap: Why there is no interval; empty where there is one.
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    gap: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One verified configuration against the verified default.
-
-    Attributes:
-        speedup: Default's training time divided by this one's; above 1 is faster.
-        speedup_p: Two-sided p-value of "the speed-up is 1".
-        accuracy_gain: Test accuracy minus the default's, a fraction; above 0 is better.
-        accuracy_p: Two-sided p-value of "the accuracies are equal".
-        accuracy_kept: Whether the gain's interval lies above minus the margin that counts as
-            no loss (non-inferiority).
-        cpu: CPU seconds (user and system) of a whole run, compared round by round.
-        memory: Peak memory, compared between runs of one sort, in full or over a share.
-    """
-
-    speedup: Interval
-    speedup_p: float
-    accuracy_gain: Interval
-    accuracy_p: float
-    accuracy_kept: bool
-    cpu: CostRatio | None = None
-    memory: CostRatio | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """One configuration measured again, interleaved with the others, with fresh seeds.
-
-    Attributes:
-        name: ``default`` or ``trial 12``.
-        trial_number: The trial it was found by.
-        params: What was run.
-        full_runs: Runs trained to their last iteration; every accuracy comes from these.
-        rate_runs: Further runs that trained only ``rate_share`` of the iterations to measure
-            the rate again.
-        rate_share: Fraction (0–1) of the iterations of those; 1 when there are none.
-        projected: Whether even the full run was a share of the default's iterations
-            (``budget=quick``): time projected, accuracy that of the shorter training.
-        composed: Training time in seconds and validation accuracy as they were composed before;
-            ``None`` where both were measured in one run.
-        test_accuracy: Fraction 0–1.
-        train_time_s: Seconds for all iterations.
-        test_time_s, cpu_user_s, cpu_system_s: Median over the full runs, seconds.
-        avg_memory_bytes, peak_memory_bytes: Median over the full runs.
-        runs: Names of the verification runs behind the figures (``verify-0003``).
-        against_default: ``None`` for the default itself.
-        confidence: Of every interval here (0–1).
-        on_front: How sure it is that no other verified configuration dominates it (0–1).
-    """
-
-    name: str
-    trial_number: int
-    params: Mapping[str, ParamValue]
-    full_runs: int
-    rate_runs: int
-    rate_share: float
-    projected: bool
-    test_accuracy: Interval
-    train_time_s: Interval
-    test_time_s: float
-    cpu_user_s: float
-    cpu_system_s: float
-    avg_memory_bytes: float
-    peak_memory_bytes: float
-    runs: tuple[str, ...] = ()
-    against_default: Comparison | None = None
-    confidence: float = 0.95
-    composed: tuple[float, float] | None = None
-    on_front: float = 1.0
-
-    @property
-    def refuted(self) -> str:
-        """Which composed figure is far from the verified one, which alone stands; else empty."""
-        if self.composed is None:
-            return ""
-        (time_s, accuracy), time, test = self.composed, self.train_time_s, self.test_accuracy
-        if not time.low / _COMPOSED_SLACK <= time_s <= time.high * _COMPOSED_SLACK:
-            return "time"
-        if not test.low - _SPLITS_DIFFER <= accuracy <= test.high + _SPLITS_DIFFER:
-            return "accuracy"
-        return ""
-
-    @property
-    def verdict(self) -> str:
-        """What may be claimed, in a few words: "2.1x faster, accuracy not significant"."""
-        if self.against_default is None:
-            return "reference"
-        versus, level = self.against_default, 1 - self.confidence
-        ratio = versus.speedup.value
-        time = "time not significant"
-        if versus.speedup_p < level:
-            time = f"{ratio:.1f}x faster" if ratio > 1 else f"{1 / ratio:.1f}x slower"
-        gain = 100 * versus.accuracy_gain.value
-        accuracy = "accuracy difference not significant"
-        if versus.accuracy_p < level:
-            accuracy = f"accuracy {gain:+.2f} points"
-        return f"{time}, {accuracy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +38,11 @@ class StudyResult:
         budget: The budget, ready to print.
         complete: Whether the study came to its end (not interrupted).
         command: The command that continues or repeats the study.
+        accuracy_margin: Loss of test accuracy (fraction) that counts as none.
+        reference: Where the default's accuracy comes from, in words; empty for its own run.
+        default_part: Which part of the default all is compared with, in words; empty where it is
+            the whole.
+        notes: How the study went beside what the figures show, ready to print.
     """
 
     study_id: str
@@ -179,6 +66,15 @@ class StudyResult:
     budget: Mapping[str, str] = field(default_factory=dict)
     complete: bool = True
     command: str = ""
+    accuracy_margin: float = 0.002
+    reference: str = ""
+    default_part: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> Answers:
+        """No loss, runtime only, most accurate."""
+        return answers_of(self.verified)
 
     @property
     def default(self) -> TrialResult | None:
@@ -190,17 +86,21 @@ class StudyResult:
 
     @property
     def pace_ratios(self) -> list[float]:
-        """Training time of the longer search trials by what the race's probes promised, ascending.
+        """Training time of the longer whole runs by what the race's probes promised, ascending.
 
-        The shorter half resembles the probes too much to say anything.
+        Those of the search and of verification that had the machine for themselves. The shorter
+        half resembles the probes too much to say anything.
         """
         if self.runtimes is None:
             return []
         known = self.runtimes
         trained = [
             each
-            for each in self.trials
-            if each.usable and each.trial.kind is TrialKind.SEARCH and each.iterations
+            for each in (*self.trials, *self.verifications)
+            if each.usable
+            and each.trial.kind is not TrialKind.DEFAULT
+            and each.iterations
+            and not (each.trial.accuracy_only or each.trial.projected)
         ]
         trained.sort(key=lambda each: each.iterations)
         return sorted(
@@ -213,7 +113,7 @@ class StudyResult:
     @property
     def points(self) -> tuple[TrialResult, ...]:
         """All that the front is drawn from: the trials and what was derived from them."""
-        return (*self.trials, *self.derived)
+        return timed(self.trials, self.derived)
 
     @property
     def front(self) -> list[TrialResult]:
@@ -286,6 +186,13 @@ def least_of_interest(default_accuracy: float) -> float:
     return 1 - _POOR * (1 - default_accuracy)
 
 
+def timed(
+    trials: Sequence[TrialResult], derived: Sequence[TrialResult]
+) -> tuple[TrialResult, ...]:
+    """Trials and what was derived from them, without those that ran for their accuracy alone."""
+    return (*(each for each in trials if not each.trial.accuracy_only), *derived)
+
+
 def front_of(trials: Sequence[TrialResult], objectives: Sequence[Objective]) -> list[TrialResult]:
     """The usable trials that no other dominates, best first in the first objective."""
     usable = [each for each in trials if _measured(each, objectives)]
@@ -321,16 +228,21 @@ def _measured(trial: TrialResult, objectives: Sequence[Objective]) -> bool:
     return trial.usable and {each.metric for each in objectives} <= trial.metrics.keys()
 
 
-def default_warnings(trials: Sequence[TrialResult]) -> list[str]:
-    """What a reader must know of the default, which all is compared with."""
+def default_warnings(trials: Sequence[TrialResult], part: str) -> list[str]:
+    """What a reader must know of the default, which all is compared with.
+
+    Args:
+        trials: Of the study.
+        part: Which part of the default was trained, in words; empty for the whole.
+    """
     default = next((each for each in trials if each.trial.number == 0), None)
     if default is None:
         return []
     if not default.usable:
         return [f"the default itself failed: {default.status.value}, {default.reason}"]
-    if not default.trial.projected:
+    if not part:
         return []
     return [
-        f"the default's time is projected from {default.trial.share:.0%} of its iterations, and "
-        f"its accuracy is the one reached after these {default.iterations:,} iterations"
+        f"all is compared with {part} of the default: what it reaches at its end is not known; a "
+        "larger budget trains it to its end, python -m tuner reference records it"
     ]

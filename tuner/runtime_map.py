@@ -2,7 +2,8 @@
 
 Training time is ``iterations * t(batch_size, runtime)``: what a setting costs is known from a few
 short probes at a few batch sizes, and interpolated between them on logarithmic axes, on which
-times are nearly straight lines. Whole trainings tell how far probes can be trusted.
+times are nearly straight lines. Whole trainings tell how far probes can be trusted, and which
+settings fail.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from tuner.trial import Interval, Params, ParamValue
 
@@ -21,6 +22,7 @@ _INTERPOLATION = 0.05  # relative error that a straight line between two batch s
 _UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
 _OF_MEDIAN = 1.25  # standard error of a median by that of a mean
 _Z = 1.96
+_MOST_FAILURES = 2
 _Key = tuple[tuple[str, ParamValue], ...]
 
 
@@ -46,17 +48,25 @@ class Probe:
 class RuntimeMap:
     """The seconds an iteration takes for every runtime setting that was probed.
 
+    A study has one map: the race adds probes to it, the search what trials told.
+
     Args:
         probes: What is known from the beginning.
 
     Attributes:
-        probes: All measurements.
+        probes: All measurements, those of settings included that were given up since.
         faults: Settings that could not be measured, each with the reason.
         disturbed: Probes that were thrown away because others used the machine meanwhile.
         settled: Whether all that was worth trying was tried.
     """
 
     def __init__(self, probes: Iterable[Probe] = ()) -> None:
+        self.forget()
+        for each in probes:
+            self.add(each)
+
+    def forget(self) -> None:
+        """Know nothing any more."""
         self.probes: list[Probe] = []
         self.faults: list[tuple[Params, str]] = []
         self.disturbed = 0
@@ -65,10 +75,18 @@ class RuntimeMap:
         self._lines: dict[tuple[str, _Key], tuple[list[float], list[float]]] = {}
         self._spread = 0.0
         self._settings: dict[_Key, dict[str, ParamValue]] = {}
-        self._excess: dict[_Key, list[float]] = {}
+        self._runs: dict[_Key, list[Probe]] = {}
+        self._excess: dict[_Key, list[float]] | None = None
         self._failures: dict[_Key, int] = {}
+        self._given_up: list[_Key] = []
+
+    def rescale(self, factor: float) -> None:
+        """Learn that the machine takes so many times as long now, with every setting."""
+        probes, faults, settled = self.probes, self.faults, self.settled
+        self.forget()
+        self.faults, self.settled = faults, settled
         for each in probes:
-            self.add(each)
+            self.add(replace(each, iteration_s=factor * each.iteration_s))
 
     def add(self, probe: Probe) -> None:
         """Learn one more measurement."""
@@ -77,7 +95,7 @@ class RuntimeMap:
         self._settings.setdefault(key, dict(probe.setting))
         self._probes.setdefault(key, {}).setdefault(probe.batch_size, []).append(probe)
         self._lines.clear()
-        self._spread = 0.0
+        self._spread, self._excess = 0.0, None
 
     def add_run(self, run: Probe) -> None:
         """Learn how long a whole training took beside what probes of its setting promise.
@@ -86,38 +104,59 @@ class RuntimeMap:
         would have been so with any other. So settings that no run was on are expected to exceed
         their probes by what is usual among those with runs, and one with few runs by something
         between that and its own: otherwise the next best setting, with its probes from a better
-        time, would seem faster than it is. Runs of settings that were never probed tell nothing.
+        time, would seem faster than it is. Runs of a setting tell nothing before it was probed.
         """
-        key = _key(run.setting)
-        if key in self._probes:
-            promised = self._interpolated("iteration_s", run.setting, run.batch_size)
-            self._excess.setdefault(key, []).append(math.log(run.iteration_s / promised))
+        self._runs.setdefault(_key(run.setting), []).append(run)
+        self._excess = None
 
     def note_failure(self, setting: Params) -> None:
-        """A run with this setting did not run as requested: after the second it is left out.
+        """A run with this setting did not run as requested: after the second it is given up.
 
-        Unless there is no other one.
+        Its probes stay, as those of a setting that may work in another study. Of settings that
+        all fail the last one stays in use.
         """
         key = _key(setting)
         self._failures[key] = self._failures.get(key, 0) + 1
-        if self._failures[key] > 1 and key in self._probes and len(self._probes) > 1:
-            del self._probes[key], self._settings[key]
-            self.probes = [each for each in self.probes if _key(each.setting) != key]
-            self._spread = 0.0
+        if self._failures[key] == _MOST_FAILURES:
+            self._given_up.append(key)
+
+    def _in_use(self) -> list[_Key]:
+        """Keys of the settings that were probed and not given up."""
+        kept = [each for each in self._settings if each not in self._given_up]
+        return kept or [each for each in self._given_up if each in self._settings][-1:]
+
+    def _excesses(self) -> dict[_Key, list[float]]:
+        """Logarithms of the times of runs by what is promised now, by setting."""
+        if self._excess is None:
+            self._excess = {
+                key: [
+                    math.log(run.iteration_s / self.probed_s(run.setting, run.batch_size))
+                    for run in runs
+                ]
+                for key, runs in self._runs.items()
+                if key in self._probes
+            }
+        return self._excess
 
     def _expected_excess(self, setting: Params) -> float:
         """Logarithm of the time of a whole training by that which probes promise."""
-        if not self._excess:
+        known = self._excesses()
+        if not known:
             return 0.0
-        usual = statistics.median(map(statistics.median, self._excess.values()))
-        own = self._excess.get(_key(setting), [])
+        usual = statistics.median(map(statistics.median, known.values()))
+        own = known.get(_key(setting), [])
         if not own:
             return usual
         return usual + len(own) / (len(own) + 1) * (statistics.median(own) - usual)
 
     @property
     def settings(self) -> list[dict[str, ParamValue]]:
-        """The settings that were probed, in the order in which they first were."""
+        """The settings in use: probed and not given up, in the order in which they first were."""
+        return [self._settings[key] for key in self._in_use()]
+
+    @property
+    def probed(self) -> list[dict[str, ParamValue]]:
+        """All settings that were probed, those that were given up included."""
         return list(self._settings.values())
 
     @property
@@ -158,8 +197,11 @@ class RuntimeMap:
 
     def pace_s(self, setting: Params, batch_size: int) -> float:
         """Seconds an iteration takes. Raises ``KeyError`` if the setting was never probed."""
-        probed_s = self._interpolated("iteration_s", setting, batch_size)
-        return probed_s * math.exp(self._expected_excess(setting))
+        return self.probed_s(setting, batch_size) * math.exp(self._expected_excess(setting))
+
+    def probed_s(self, setting: Params, batch_size: int) -> float:
+        """Seconds an iteration takes in a probe, whatever runs took. Raises as ``pace_s``."""
+        return self._interpolated("iteration_s", setting, batch_size)
 
     def peak_memory(self, setting: Params, batch_size: int) -> float:
         """Bytes at most. Raises ``KeyError`` if the setting was never probed."""
@@ -199,10 +241,13 @@ class RuntimeMap:
         return self._spread
 
     def promised_s(self, params: Params) -> float:
-        """Seconds an iteration of a trial with ``params`` should take; 0 if nobody knows."""
-        for setting in self.settings:
+        """Seconds an iteration of a trial with ``params`` should take by the probes alone.
+
+        0 if nobody knows.
+        """
+        for setting in self.probed:
             if all(params.get(name) == value for name, value in setting.items()):
-                return self.pace_s(setting, int(params["batch_size"] or 1))
+                return self.probed_s(setting, int(params["batch_size"] or 1))
         return 0.0
 
     def was_probed(self, setting: Params, batch_size: int) -> bool:
@@ -224,13 +269,13 @@ class RuntimeMap:
                 best[batch] = min(best.get(batch, math.inf), self.pace_s(setting, batch))
         factors = {
             key: min(self.pace_s(self._settings[key], batch) / best[batch] for batch in points)
-            for key, points in self._probes.items()
+            for key, points in ((key, self._probes[key]) for key in self._in_use())
         }
         ranked = sorted(factors, key=factors.__getitem__)
         return [self._settings[key] for key in ranked if factors[key] <= slack]
 
     def to_json(self) -> str:
-        """Serialise; ``from_json`` reads it back."""
+        """Serialise what the race found; ``from_json`` reads it back. Runs belong to a study."""
         return json.dumps(
             {
                 "probes": [asdict(each) for each in self.probes],

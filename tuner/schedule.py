@@ -10,57 +10,73 @@ from typing import Any
 from tuner.config import BudgetConfig
 from tuner.trial import Trial, TrialKind
 
-_DEFAULT_TIME_SHARE = 0.6  # of the budget; a default that needs more is projected
 _LEAST_TRIALS = 3  # the default and two others, however little time the default has left
 _LEAST_TRIAL_S = 3.0  # a search trial with less time left would only be set-up
-_PROJECTED_SHARE = 0.05  # of the default's iterations, where the budget asks for no less
+_LEAST_PART = 0.1  # of the default's iterations, that its first part has
+_LEAST_PART_ITERATIONS = 1000  # the same where the default is short
+_WHOLE_SHARE = 0.6  # of the budget, that the whole default may take where nothing else tells
 _KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
 _FULL_LIMIT_S = 7 * 86400.0
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The search's part of a budget.
+    """A budget, and what may be done with it.
 
     Attributes:
         budget: Of the whole study.
         seed: Of every search trial, so that they differ in nothing but their params.
-        baseline: ``full`` gives the default all the time it needs, ``projected`` a share of its
-            iterations, ``auto`` what the budget says.
-        default_s: Wall time that trial 0 took of the budget, seconds; 0 before it ended.
+        baseline: ``full`` gives the default all the time it needs, ``projected`` its first part
+            alone, ``auto`` what the budget allows.
     """
 
     budget: BudgetConfig
     seed: int
     baseline: str = "auto"
-    default_s: float = 0.0
+
+    def left_s(self, elapsed_s: float) -> float:
+        """Seconds left of the budget; below 0 beyond it."""
+        return self.budget.time_s - elapsed_s
 
     @property
-    def search_end_s(self) -> float:
-        """Seconds after the study's begin when verification must have its share.
+    def verify_s(self) -> float:
+        """Seconds kept for verification while nothing is known of what it will need."""
+        return self.budget.verify_share * self.budget.time_s
 
-        Of what a slow default leaves it has no more than half.
-        """
-        whole = self.budget.time_s
-        left = max(0.0, whole - self.default_s)
-        return whole - min(self.budget.verify_share * whole, left / 2)
-
-    def allows(self, trials: int, elapsed_s: float) -> bool:
-        """Whether another search trial may follow ``trials`` after ``elapsed_s`` seconds."""
+    def allows(self, trials: int, left_s: float) -> bool:
+        """Whether another search trial may follow ``trials``, with ``left_s`` to search."""
         if trials >= (self.budget.trials or math.inf):
             return False
-        return trials < _LEAST_TRIALS or self.search_end_s - elapsed_s > _LEAST_TRIAL_S
+        return trials < _LEAST_TRIALS or left_s > _LEAST_TRIAL_S
 
-    def default_trial(self, params: Mapping[str, Any]) -> Trial:
-        """Trial 0: tested as well, and with most of the budget if it needs it."""
-        budget = self.budget
-        share = budget.default_share
-        limit_s: float | None = _DEFAULT_TIME_SHARE * budget.time_s
-        kill_s = _KILL_FACTOR * budget.time_s + _KILL_EXTRA_S
+    def limit_s(self, trials: int, left_s: float) -> float:
+        """Longest training of the search trial after ``trials``, with ``left_s`` to search."""
+        most_s = self.budget.trial_share * self.budget.time_s
+        if trials < _LEAST_TRIALS:
+            left_s = max(left_s, self.budget.default_share * self.budget.time_s)
+        return max(_LEAST_TRIAL_S, min(most_s, left_s))
+
+    def default_trial(self, params: Mapping[str, Any], *, part: bool) -> Trial:
+        """Trial 0.
+
+        Args:
+            params: The default's own.
+            part: Whether its first part may be enough; else it is trained to its end, if it can
+                be within most of the budget.
+        """
+        time_s, share, limit_s = self.budget.time_s, 1.0, _WHOLE_SHARE * self.budget.time_s
+        kill_s = _KILL_FACTOR * time_s + _KILL_EXTRA_S
         if self.baseline == "full":
-            share, limit_s, kill_s = 1.0, None, _FULL_LIMIT_S
-        elif self.baseline == "projected":
-            share = min(share, _PROJECTED_SHARE)
+            return self._first(params, 1.0, None, _FULL_LIMIT_S)
+        if part or self.baseline == "projected":
+            iterations = int(params["iterations"] or 1)
+            share = min(1.0, max(_LEAST_PART, _LEAST_PART_ITERATIONS / iterations))
+            limit_s = self.budget.default_share * time_s
+        return self._first(params, share, limit_s, kill_s)
+
+    def _first(
+        self, params: Mapping[str, Any], share: float, limit_s: float | None, kill_s: float
+    ) -> Trial:
         return Trial(
             number=0,
             params=params,
@@ -72,12 +88,17 @@ class Schedule:
             share=share,
         )
 
-    def limit_s(self, number: int, elapsed_s: float) -> float:
-        """Longest training of search trial ``number``: its share, but not more than is left."""
-        limit = self.budget.trial_share * self.budget.time_s
-        if number < _LEAST_TRIALS:
-            return limit
-        return max(_LEAST_TRIAL_S, min(limit, self.search_end_s - elapsed_s))
+    def reference_trial(self, params: Mapping[str, Any], curve: int) -> Trial:
+        """The default trained to its end at a fast runtime setting, where nothing was recorded."""
+        return Trial(
+            number=0,
+            params=params,
+            kind=TrialKind.REFERENCE,
+            seed=self.seed,
+            time_limit_s=_KILL_FACTOR * self.budget.time_s + _KILL_EXTRA_S,
+            test=True,
+            curve=curve,
+        )
 
     def search_trial(
         self,

@@ -5,6 +5,7 @@ Read from ``search_spaces/<framework>.yaml``; the format is explained in those f
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,9 @@ class Suggests(Protocol):
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """Propose one of ``choices``."""
+
+
+_BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # by the default's, of the start point for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +247,34 @@ class SearchSpace:
         unknown = sorted(set(params) - set(self.params))
         return f"{', '.join(unknown)} is no param of {self.framework}" if unknown else ""
 
+    def with_longer(self, iterations: int) -> SearchSpace:
+        """The same with trainings of up to so many iterations, if it has none that long."""
+        known = self.params["iterations"]
+        assert isinstance(known, Range)
+        longer = dataclasses.replace(known, high=max(known.high, float(iterations)))
+        return dataclasses.replace(self, params={**self.params, "iterations": longer})
+
     def start_points(self, default: Params) -> list[dict[str, ParamValue]]:
-        """Params worth trying first that this machine and these ranges allow."""
+        """Params worth trying first that this machine and these ranges allow.
+
+        Those named in the search space, and one that holds for all frameworks: defaults are
+        chosen to be safe, so a higher rate often gets as far in fewer iterations
+        (doi:10.1117/12.2520589). No accuracy seen anywhere enters it.
+        """
         points = [{**default, **each} for each in self.start]
+        rate = self.params.get("learning_rate")
+        if isinstance(rate, Range) and default.get("learning_rate"):
+            points.append(self._bolder(points[0] if points else default, default, rate))
         return [each for each in points if not self.contains(each)]
+
+    def _bolder(self, first: Params, default: Params, rate: Range) -> dict[str, ParamValue]:
+        """The default at a higher rate for fewer iterations, with the runtime of ``first``."""
+        return {
+            **default,
+            **{name: first[name] for name in self.runtime},
+            "learning_rate": min(_BOLDER_RATE * float(default["learning_rate"] or 0), rate.high),
+            "iterations": int(_FEWER_ITERATIONS * int(default["iterations"] or 1)),
+        }
 
     def optuna_params(self, params: Params) -> dict[str, ParamValue]:
         """The same params under the names and without the constants that a sampler sees."""

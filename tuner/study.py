@@ -16,26 +16,33 @@ import yaml
 from tuner import measure
 from tuner.config import TuneConfig, objectives_of, parse_constraint
 from tuner.databases import without_password
+from tuner.default_trial import DefaultTrial
 from tuner.errors import NoTrialSucceeded
 from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
 from tuner.interrupts import DeferredInterrupts
+from tuner.loop import StudyLoop
 from tuner.machine_race import MachineRace
 from tuner.preparation import Preparation, prepare, results_place
 from tuner.progress import StudyProgress, make_progress
 from tuner.provision import core_sets, host_facts
 from tuner.registry import tuner_home
-from tuner.report import write_report
-from tuner.results import StudyResult, Verified, default_warnings
-from tuner.search import Driver, FactoredSearch, JointSearch, RayTuneSearch
-from tuner.search_phase import SearchPhase
+from tuner.report import headline, study_metrics, write_report
+from tuner.results import StudyResult, default_warnings
+from tuner.search import (
+    Driver,
+    FactoredSearch,
+    JointSearch,
+    OptunaStudy,
+    Outlook,
+    RayTuneSearch,
+    Strategy,
+)
 from tuner.study_folder import write_atomically
-from tuner.tracking import Tracker, experiment_name
-from tuner.trial import Trial, TrialKind, TrialResult
+from tuner.tracking import TrackedDataset, Tracker, experiment_name
+from tuner.trial import TrialKind, TrialResult
 from tuner.trial_runs import TrialRuns
 from tuner.validation import validate
 from tuner.verification import Verification
-
-_SEARCHES = {"factored": FactoredSearch, "joint": JointSearch, "raytune": RayTuneSearch}
 
 
 def tune(
@@ -84,13 +91,6 @@ class _Study:
         self.setup, self.folder = prepared.setup, prepared.folder
         self.objectives = objectives_of(config)
         self.constraints = [parse_constraint(text) for text in config.constraints]
-        self.verification = Verification(
-            config,
-            self.folder,
-            self.objectives,
-            self.constraints,
-            self.setup.dataset.sizes["test"],
-        )
         self.machine = host_facts(config.executor)
         self.packages = self.setup.runtime.packages()
         self.fingerprint = measure.fingerprint(self.machine, self.packages)
@@ -99,8 +99,7 @@ class _Study:
         self.driver = Driver(name, self.fingerprint) if config.storage else None
         fresh = config.resume == "never"
         self.space, self.default = prepared.space, prepared.default
-        self.race = self._make_race() if config.search.name == "factored" else None
-        self.search = _SEARCHES[config.search.name](
+        self.stored = OptunaStudy(
             self.space,
             self.objectives,
             self.constraints,
@@ -112,8 +111,10 @@ class _Study:
             driver=self.driver,
             fresh=fresh,
         )
-        on_exit.callback(self.search.close)
-        with self.search.alone():
+        on_exit.callback(self.stored.close)
+        self.race: MachineRace | None = None
+        self.search = self._make_strategy()
+        with self.stored.alone():
             self.tracker = Tracker(
                 uri,
                 output,
@@ -126,18 +127,32 @@ class _Study:
                 tags=self._study_tags(),
                 params=self._shown_config(),
                 fresh=fresh,
+                dataset=self._tracked_dataset(),
             )
         self.runs = TrialRuns(
             self._make_executor, self.folder, self._track, config.budget, progress, interrupts
         )
         on_exit.callback(self.runs.close)
-        self.phase = SearchPhase(
+        self.verification = Verification(
+            config,
+            self.folder,
+            self.objectives,
+            self.constraints,
+            self.setup.dataset.sizes["test"],
+            self.search.shortest,
+            self.search.beside,
+        )
+        self.loop = StudyLoop(
             config,
             self.setup,
-            self.fingerprint,
             self.folder,
             self.search,
             self.race,
+            DefaultTrial(
+                config, self.setup, self.space, self.fingerprint, self.folder, self.runs, progress
+            ),
+            self.verification,
+            Outlook(self.space, config.seed),
             self.runs,
             progress,
         )
@@ -158,6 +173,20 @@ class _Study:
             check=self.interrupts.check,
         )
 
+    def _make_strategy(self) -> Strategy:
+        if self.config.search.name == "raytune":
+            return RayTuneSearch(self.stored)
+        if self.config.search.name == "joint":
+            return JointSearch(self.stored)
+        self.race = self._make_race()
+        return FactoredSearch(self.stored, self.race, self._cores_for_accuracy)
+
+    @property
+    def _cores_for_accuracy(self) -> int:
+        """Cores on which trials may run side by side for their accuracy alone."""
+        here = self.config.executor.name == "local" and len(core_sets(self.config.executor)) == 1
+        return len(self.setup.cores) if here else 1
+
     def _make_race(self) -> MachineRace:
         return MachineRace(
             self.setup,
@@ -171,11 +200,6 @@ class _Study:
             tell=self.progress.task,
         )
 
-    @property
-    def points(self) -> list[TrialResult]:
-        """All that finalists are picked from: the trials, and what their checkpoints stand for."""
-        return [*self.phase.trials, *self.search.derived]
-
     def _study_tags(self) -> dict[str, str]:
         dataset = self.setup.dataset
         return {
@@ -188,6 +212,10 @@ class _Study:
             **{f"machine.{name}": value for name, value in self.machine.items()},
         }
 
+    def _tracked_dataset(self) -> TrackedDataset:
+        dataset = self.setup.dataset
+        return TrackedDataset(dataset.name, dataset.digest, dataset.origin)
+
     def _shown_config(self) -> dict[str, Any]:
         """The configuration as others may see it."""
         addresses = {
@@ -198,6 +226,14 @@ class _Study:
 
     def run(self, command: str) -> StudyResult:
         """Search, verify, report; whatever was done before is not done again."""
+        try:
+            return self._run(command)
+        except Exception as error:
+            if self.loop.leads:
+                self.tracker.fail(str(error) or type(error).__name__)
+            raise
+
+    def _run(self, command: str) -> StudyResult:
         self.command = command
         self._recover()
         if self._is_complete():
@@ -205,31 +241,25 @@ class _Study:
                 f"study {self.folder.path.name} is complete; a larger budget goes on with it, "
                 "resume=never starts it anew"
             )
-            return self._result(complete=True, verified=self.verification.summary(self.points))
-        if self.phase.leads:
+            return self._result(complete=True)
+        if self.loop.leads:
             self.tracker.begin()
         self.folder.restart_clock()
-        if self.folder.facts.get("complete"):  # the budget was raised: verify again at its end
-            self.verification.forget()
-        self.folder.save(started=self.folder.facts.get("started") or _now())
+        self.folder.save(complete=False, started=self.folder.facts.get("started") or _now())
         try:
-            if not self.verification.begun:
-                self.phase.run()
-            if not self.phase.leads:
+            self.loop.run()
+            if not self.loop.leads:
                 self.progress.message(
                     f"the search has ended; the driver that began study {self.folder.path.name} "
                     "verifies and reports"
                 )
-                return self._result(complete=True, verified=())
-            verified = self.verification.run(
-                self.points, self._verify, lambda text: self.progress.phase("verify", text)
-            )
+                return self._result(complete=True)
         except KeyboardInterrupt:
             self.runs.cancel()
-            if self.phase.leads:
-                self._finish(self._result(complete=False, verified=()))
+            if self.loop.leads:
+                self._finish(self._result(complete=False))
             raise
-        result = self._result(complete=True, verified=verified)
+        result = self._result(complete=True)
         self._finish(result)
         self.folder.save(
             complete=True,
@@ -254,7 +284,7 @@ class _Study:
                 shutil.rmtree(leftover, ignore_errors=True)
         trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
         verified = self.folder.results(TrialKind.VERIFY)
-        self.phase.recall(trials)
+        self.loop.recall(trials)
         for result in (*trials, *verified):
             self._track(result)
         if trials:
@@ -263,17 +293,12 @@ class _Study:
                 f"{len(verified)} verification runs are kept"
             )
 
-    def _verify(self, trial: Trial) -> None:
-        result = self.runs.measure(trial)
-        self.folder.keep(result)
-        self.runs.tell(result, self.search.front)
-
     def _track(self, result: TrialResult) -> None:
-        with self.search.alone():  # what is half written was left by one who is no more
+        with self.stored.alone():  # what is half written was left by one who is no more
             self.tracker.log_trial(result, self.folder.trials / result.trial.name)
 
-    def _result(self, *, complete: bool, verified: tuple[Verified, ...]) -> StudyResult:
-        dataset, budget = self.setup.dataset, self.config.budget
+    def _result(self, *, complete: bool) -> StudyResult:
+        dataset, budget, known = self.setup.dataset, self.config.budget, self.loop.known
         return StudyResult(
             study_id=self.folder.path.name,
             framework=self.setup.framework.name,
@@ -283,14 +308,17 @@ class _Study:
             model=self.config.model,
             objectives=tuple(self.objectives),
             constraints=tuple(map(str, self.constraints)),
-            trials=tuple(self.phase.trials),
+            trials=tuple(self.loop.trials),
             derived=tuple(self.search.derived),
             runtimes=self.race.known if self.race and self.race.known.probes else None,
             verifications=tuple(self.folder.results(TrialKind.VERIFY)),
-            verified=verified,
+            verified=self.verification.summary(),
             machine=self.machine,
             runtime=self.packages,
-            warnings=(*filter(None, [dataset.warning]), *default_warnings(self.phase.trials)),
+            warnings=(
+                *filter(None, [dataset.warning]),
+                *default_warnings(self.loop.trials, known.part if known else ""),
+            ),
             started=str(self.folder.facts.get("started", "")),
             elapsed_s=self.folder.elapsed_s,
             budget={
@@ -300,6 +328,10 @@ class _Study:
             },
             complete=complete,
             command=self.command,
+            accuracy_margin=self.config.verify.accuracy_margin,
+            reference=known.words if known else "",
+            default_part=known.part if known else "",
+            notes=self.verification.notes(),
         )
 
     def _finish(self, result: StudyResult) -> None:
@@ -316,7 +348,13 @@ class _Study:
         write_atomically(folder / "config.yaml", resolved)
         files.append(folder / "config.yaml")
         tags = {"elapsed_s": f"{result.elapsed_s:.0f}", "trials": str(len(result.trials))}
-        self.tracker.finish(files, tags, complete=result.complete)
+        self.tracker.finish(
+            files,
+            tags,
+            complete=result.complete,
+            metrics=study_metrics(result),
+            description="\n\n".join(headline(result)),
+        )
 
 
 def _now() -> str:

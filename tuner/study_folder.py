@@ -13,8 +13,9 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
@@ -40,7 +41,9 @@ def study_id(config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str)
         "space": repr(space),
         "search": [dataclasses.asdict(each) for each in (config.search, config.sampler)],
         "executor": dataclasses.asdict(config.executor),
-        "goals": [config.model, config.objectives, config.constraints, config.seed],
+        "goals": [
+            *(config.model, config.goal, config.objectives, config.constraints, config.seed),
+        ],
         "default": [config.baseline, config.budget.default_share],
         "kept": [without_password(uri), without_password(config.storage)],
     }
@@ -56,6 +59,34 @@ def write_atomically(path: Path, text: str) -> None:
         target.flush()
         os.fsync(target.fileno())
     partial.replace(path)
+
+
+class StudyRecord(Protocol):
+    """What a study keeps, and how long it has been at work."""
+
+    @property
+    def trials(self) -> Path:
+        """Folder with one folder a trial."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """All that was saved, by name."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds spent on the study, over all its sessions."""
+
+    def restart_clock(self) -> None:
+        """Count from now."""
+
+    def save(self, **facts: Any) -> None:
+        """Add to the facts."""
+
+    def keep(self, result: TrialResult) -> None:
+        """Record a finished trial for good."""
+
+    def results(self, *kinds: TrialKind) -> list[TrialResult]:
+        """All finished trials of these kinds, by number."""
 
 
 class StudyFolder:

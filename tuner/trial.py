@@ -33,6 +33,8 @@ class TrialKind(enum.Enum):
     DERIVED = "derived"
     """Composed of a run's checkpoint and the time that a runtime setting takes; never run."""
     VERIFY = "verify"
+    REFERENCE = "reference"
+    """Records how a default converges: both splits at every checkpoint, for no study."""
     REPEAT = "repeat"
     """Measures the time of a disturbed trial anew; never counted as a trial of its own."""
 
@@ -100,6 +102,10 @@ class Trial:
             nothing to ``rivals``. 0 for a trial that is run for its end alone.
         warm: Whether a worker that has trained before may train it; its memory is then not its
             own, and its set-up is shorter.
+        accuracy_only: Whether its accuracy is all that counts, so that it may run on one core
+            beside others: its times are no measurement.
+        pace_s: Seconds an iteration at the setting that an ``accuracy_only`` trial stands for; it
+            is held against ``rivals`` as if it trained at that pace. 0 for its own pace.
     """
 
     number: int
@@ -113,6 +119,8 @@ class Trial:
     rivals: tuple[tuple[float, float], ...] = ()
     curve: int = 0
     warm: bool = False
+    accuracy_only: bool = False
+    pace_s: float = 0.0
 
     @property
     def name(self) -> str:
@@ -139,13 +147,34 @@ class Trial:
         """The derived point of number ``index`` among those of this trial."""
         number = _DERIVED + _MOST_DERIVED * self.number + index
         return dataclasses.replace(
-            self, number=number, kind=TrialKind.DERIVED, params=params, share=1.0
+            self,
+            number=number,
+            kind=TrialKind.DERIVED,
+            params=params,
+            share=1.0,
+            accuracy_only=False,
+            pace_s=0.0,
         )
 
     @property
     def projected(self) -> bool:
         """Whether the training time is projected from a share of the iterations."""
         return self.share < 1
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """How the accuracy of a training can be had while others run beside it.
+
+    Attributes:
+        params: The same training at a runtime setting that needs one core.
+        at_once: Runs at a time, one a core.
+        train_s: Seconds that one of them should train.
+    """
+
+    params: Params
+    at_once: int
+    train_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +186,14 @@ class Checkpoint:
         train_time_s: Training time so far, evaluation not counted.
         loss: Last training loss, ``None`` where it was not finite.
         val_accuracy: Fraction 0–1.
+        test_accuracy: On the test split, of a reference alone.
     """
 
     iteration: int
     train_time_s: float
     loss: float | None
     val_accuracy: float
+    test_accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +243,7 @@ class TrialResult:
         versions: Versions of framework, interpreter and libraries as the worker reported them.
         log_tail: Last lines of the worker's own output when it failed.
         discarded: Disturbed measurements of this trial that were thrown away before this one.
+        accuracy_from: Where the accuracies come from, in words, if not from this training.
     """
 
     trial: Trial
@@ -225,6 +257,7 @@ class TrialResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     log_tail: str = ""
     discarded: tuple[Measurement, ...] = ()
+    accuracy_from: str = ""
 
     @property
     def usable(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from tuner.config import BudgetConfig
 from tuner.executors import Executor
 from tuner.interrupts import DeferredInterrupts
 from tuner.progress import StudyProgress
-from tuner.study_folder import StudyFolder
+from tuner.study_folder import StudyRecord
 from tuner.trial import Trial, TrialResult
 
 _TICK_S = 0.25
@@ -34,7 +34,7 @@ class TrialRuns:
     def __init__(
         self,
         make_executor: Callable[[], Executor],
-        folder: StudyFolder,
+        folder: StudyRecord,
         track: Callable[[TrialResult], None],
         budget: BudgetConfig,
         progress: StudyProgress,
@@ -72,6 +72,16 @@ class TrialRuns:
         while not self.wait([future]):
             pass
         return future.result()
+
+    def measure_all(self, trials: Sequence[Trial], at_once: int) -> Iterator[TrialResult]:
+        """Run trials, so many at once, and give each result as soon as it is there."""
+        waiting, running = list(trials), set[Future[TrialResult]]()
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                running.add(self.begin(waiting.pop(0)))
+            for future in self.wait(running):
+                running.remove(future)
+                yield future.result()
 
     def tell(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
         """Show and track what was measured, once it is safe.

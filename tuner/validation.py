@@ -30,7 +30,6 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("budget.trials", 0, config.budget.trials),
         ("verify.finalists", 0, config.verify.finalists),
         ("verify.repeats", 1, config.verify.repeats),
-        ("verify.most_repeats", 1, config.verify.most_repeats),
         ("measure.repeats", 0, config.measure.repeats),
         ("executor.memory_limit_mb", 0, config.executor.memory_limit_mb),
         ("executor.cores_per_trial", 0, config.executor.cores_per_trial),
@@ -63,6 +62,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         "between 0 and 1",
     )
     _check_choice("model", config.model, ("default", "lenet"))
+    _check_choice("goal", config.goal, ("no_loss", "accuracy"))
     _check_choice("baseline", config.baseline, ("auto", "full", "projected"))
     _check_choice("resume", config.resume, ("auto", "never"))
     _check_choice("progress", config.progress, ("auto", "live", "plain", "none"))

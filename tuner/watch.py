@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 import threading
@@ -14,7 +15,7 @@ from tuner.continuation import can_extend, far_behind
 from tuner.errors import ProtocolError
 from tuner.measure import ResourceMonitor, mapped_files, process_tree
 from tuner.protocol import EventLog, request_stop, trained_iterations
-from tuner.trial import Trial, TrialStatus
+from tuner.trial import Checkpoint, Trial, TrialStatus
 from tuner.verdict import Failure
 
 Listener = Callable[[Trial, int, float], None]
@@ -134,16 +135,29 @@ class Watch:
         return ""
 
     def _far_behind(self) -> str:
-        rival = far_behind(self.log.checkpoints, self.trial.rivals)
+        rival = far_behind(self._compared(), self.trial.rivals)
         return f"another trial had {100 * rival[1]:.1f} % after {rival[0]:.1f} s" if rival else ""
 
     def _futile(self) -> str:
         """Why the further course of a learning curve can add nothing to the front."""
-        log, points = self.log, self.log.checkpoints
-        if not self.trial.curve or len(points) == self._weighed:
+        log, trial = self.log, self.trial
+        if not trial.curve or len(log.checkpoints) == self._weighed:
             return ""
-        self._weighed = len(points)
-        end_s = log.train_time_s / log.iteration * trained_iterations(self.trial)
-        end_s = min(end_s, self.trial.train_time_limit_s or end_s)
-        extends = can_extend(points, self.trial.rivals, end_s)
+        self._weighed = len(log.checkpoints)
+        own_pace_s = log.train_time_s / log.iteration
+        end_s = own_pace_s * trained_iterations(trial)
+        end_s = min(end_s, trial.train_time_limit_s or end_s)
+        if trial.pace_s and own_pace_s:
+            end_s *= trial.pace_s / own_pace_s
+        extends = can_extend(self._compared(), trial.rivals, end_s)
         return "" if extends else "it could add nothing to the front any more"
+
+    def _compared(self) -> list[Checkpoint]:
+        """The checkpoints, at the times that are held against those of rivals."""
+        pace_s = self.trial.pace_s
+        if not pace_s:
+            return self.log.checkpoints
+        return [
+            dataclasses.replace(each, train_time_s=each.iteration * pace_s)
+            for each in self.log.checkpoints
+        ]

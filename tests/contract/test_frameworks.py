@@ -146,6 +146,18 @@ def test_every_other_knob_is_really_used(make_setup, name, knob):
         assert result.status is TrialStatus.COMPLETE, (value, result.reason, result.log_tail)
 
 
+def test_accuracy_does_not_depend_on_the_runtime_setting(make_setup, name, blas):
+    """References rest on this: a seed learns the same whatever computes it, but for rounding."""
+    space, default = _space(name), _trial(name).params
+    other = space.completed({**default, "blas": blas, "threads": 1})
+    results = [
+        run_trial(make_setup(name), _trial(name, number, **{**params, "iterations": 60}))
+        for number, params in enumerate((default, other))
+    ]
+    assert {each.status for each in results} == {TrialStatus.COMPLETE}
+    assert results[0].val_accuracy == pytest.approx(results[1].val_accuracy, abs=0.02)
+
+
 def test_its_own_default_trains(make_setup, name):
     setup = dataclasses.replace(make_setup(name), model="default")
     own = _space(name).default("mnist", "default").params

@@ -49,21 +49,19 @@ def folder(tmp_path_factory) -> Path:
     except RuntimeUnavailable as error:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("study")
-    start = time.monotonic()
     done = run(folder, "framework=caffe", "dataset=mnist_5k", "budget=quick", "resume=never")
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - start < 180
     (folder / "said.txt").write_text(done.stdout)
     return folder
 
 
-def test_the_table_compares_with_the_default_and_says_what_is_projected(folder):
-    said = (folder / "said.txt").read_text()
-    assert "default" in said
+def test_the_table_compares_with_the_first_part_of_the_default_and_says_so(folder):
+    # of these 5,000 images no reference is recorded, and two minutes are no time for the whole
+    said = " ".join((folder / "said.txt").read_text().split())
+    assert re.search(r"the first [\d,]+ of 10,000 iterations", said)
     # two minutes on a noisy machine may prove nothing; then it has to say just that
-    assert re.search(r"trains [\d.]+x faster than the default|No verified configuration", said)
-    assert re.search(r"[\d.]+x (faster|slower)|time not significant", said)
-    assert "projected" in said
+    assert re.search(r"Same accuracy: .*(reaches [\d.]+ % after|nothing is proven)", said)
+    assert "No loss:" not in said
 
 
 def test_report_and_recommendation_come_from_mlflow(folder):
@@ -73,7 +71,11 @@ def test_report_and_recommendation_come_from_mlflow(folder):
     assert front["verified"][0]["name"] == "default"
     assert len(front["verified"]) >= 2
     assert (folder / "report" / "front.png").read_bytes().startswith(b"\x89PNG")
-    found = run(folder, "recommend", "framework=caffe", "dataset=mnist_5k", "max_memory_mb=4000")
+    asked = "recommend", "framework=caffe", "dataset=mnist_5k", "max_memory_mb=4000"
+    unknown = run(folder, *asked)
+    assert unknown.returncode == 4, "nothing is proven against the default's end"
+    assert "max_accuracy_loss=none" in unknown.stderr
+    found = run(folder, *asked, "max_accuracy_loss=none")
     assert found.returncode == 0, found.stderr
     answer = yaml.safe_load(found.stdout)
     assert f"base_lr: {answer['params']['learning_rate']}" in answer["settings"]
@@ -197,7 +199,13 @@ def test_every_command_of_the_readme_runs(folder, tmp_path, command):
     if asks and given[0] in ("recommend", "report"):
         given = [word.replace("dataset=mnist", "dataset=mnist_5k") for word in given]
         given = [word for word in given if not word.startswith("min_accuracy")]
+        if given[0] == "recommend":  # a study of two minutes proves no loss of nothing
+            given.append("max_accuracy_loss=none")
         done = run(folder, *given)
+    elif asks and given[0] == "reference":  # the same of what takes seconds
+        synthetic = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
+        synthetic.append("search.probe_s=0.0005")
+        done = run(tmp_path, "reference", *synthetic, "seeds=2", f"to={tmp_path}/references")
     elif asks:
         done = run(tmp_path, *given)
     else:  # a study: the same overrides, on the synthetic framework, which takes seconds

@@ -1,4 +1,4 @@
-"""Trials on this machine, one at a time."""
+"""Trials on this machine, one at a time; those of accuracy alone side by side."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _RATE_S = 5.0  # a long run that was disturbed has its rate measured anew for ab
 class LocalExecutor:
     """Runs trials on this machine, one at a time, each owning all the cores of the setup.
 
+    Trials whose accuracy is all that counts run side by side, one a core.
+
     A worker that may train other trials too is kept for the next one that needs its environment.
     A disturbed measurement is repeated up to ``measure.repeats`` times; of a long run only the
     rate is. The thrown-away measurements stay with the result.
@@ -32,16 +34,38 @@ class LocalExecutor:
         self.setup, self.listener = setup, listener
         self._cancel = threading.Event()
         self._kept: WorkerSession | None = None
+        self._lanes: list[LocalExecutor] = []
+        self._last: Future[TrialResult] | None = None
         # One thread that lives as long as the executor: a worker dies with the thread
         # that started it.
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="executor")
 
     def submit(self, trial: Trial) -> Future[TrialResult]:
-        """Start ``trial`` as soon as the cores are free."""
-        return self._pool.submit(self._run, trial)
+        """Start ``trial`` as soon as the cores are free, or one of them if that is enough."""
+        if trial.accuracy_only and len(self.setup.cores) > 1:
+            return self._lane().submit(trial)
+        self._last = self._pool.submit(self._run, trial)
+        return self._last
+
+    def _lane(self) -> LocalExecutor:
+        """An executor of one core, one that is free if there is any."""
+        if not self._lanes:
+            memory = self.setup.memory_limit_bytes // len(self.setup.cores)
+            self._lanes = [
+                LocalExecutor(
+                    dataclasses.replace(self.setup, cores=(core,), memory_limit_bytes=memory),
+                    self.listener,
+                )
+                for core in self.setup.cores
+            ]
+        return min(self._lanes, key=LocalExecutor._is_busy)
+
+    def _is_busy(self) -> bool:
+        return self._last is not None and not self._last.done()
 
     def _run(self, trial: Trial) -> TrialResult:
-        return run_undisturbed(self._run_once, trial, self.setup.measure.repeats)
+        repeats = 0 if trial.accuracy_only else self.setup.measure.repeats
+        return run_undisturbed(self._run_once, trial, repeats)
 
     def _run_once(self, trial: Trial) -> TrialResult:
         if not trial.warm:
@@ -59,14 +83,18 @@ class LocalExecutor:
             kept.close()
 
     def cancel(self) -> None:
-        """End the running trial; its result is ``INTERRUPTED``."""
+        """End the running trials; their results are ``INTERRUPTED``."""
         self._cancel.set()
+        for each in self._lanes:
+            each.cancel()
 
     def close(self) -> None:
         """Cancel and wait for the worker's end."""
         self.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._let_go()
+        for each in self._lanes:
+            each.close()
 
 
 def run_undisturbed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from tuner.progress.wording import (
     format_seconds,
     printable,
 )
+from tuner.results import least_of_interest
 from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
 
 REFRESH_HZ = 1.0
@@ -197,11 +199,14 @@ class LiveProgress(StudyProgress):
 
     def _front_table(self) -> Table:
         table = _table("front so far, on the validation split", "against the default", ABBREVIATED)
-        rows = _spread(self._front, _FRONT_ROWS)
-        if self._default is not None and not any(each is self._default for each in rows):
-            rows = [self._default, *rows]
+        rows = _spread(_worth(self._front, self._default), _FRONT_ROWS)
+        lossless = _lossless(self._front, self._default)
+        first = [each for each in (self._default, lossless) if each is not None]
+        rows = [*first, *(each for each in rows if not any(each is other for other in first))]
         for each in rows:
-            _add_row(table, each, _against(each, self._default), abbreviate_params(each.params))
+            words = f"{_kept(self._default)} so far: " if each is lossless else ""
+            words += _against(each, self._default)
+            _add_row(table, each, words, abbreviate_params(each.params))
         return table
 
 
@@ -245,6 +250,33 @@ def _against(result: TrialResult, default: TrialResult | None) -> str:
         gain = 100 * (mine["val_accuracy"] - theirs["val_accuracy"])
         words.append(f"{gain:+.2f} points")
     return ", ".join(words)
+
+
+def _worth(front: Sequence[TrialResult], default: TrialResult | None) -> list[TrialResult]:
+    """The front without what makes many times the default's errors."""
+    known = default.val_accuracy if default else None
+    least = 0.0 if known is None else least_of_interest(known)
+    return [each for each in front if each.val_accuracy is None or each.val_accuracy >= least]
+
+
+def _lossless(front: Sequence[TrialResult], default: TrialResult | None) -> TrialResult | None:
+    """The fastest of the front that measured no lower accuracy than the default, if any is."""
+    if default is None or default.val_accuracy is None:
+        return None
+    kept = [
+        each
+        for each in front
+        if each is not default
+        and (each.val_accuracy or 0.0) >= default.val_accuracy
+        and each.metrics.get("train_time_s", math.inf) < default.metrics.get("train_time_s", 0.0)
+    ]
+    return min(kept, key=lambda each: each.metrics["train_time_s"], default=None)
+
+
+def _kept(default: TrialResult | None) -> str:
+    """What is kept of a default, which may be its first part alone: its reason then says so."""
+    part = default and default.status is TrialStatus.COMPLETE and default.reason
+    return "as accurate" if part else "no loss"
 
 
 def _spread(front: Sequence[TrialResult], most: int) -> list[TrialResult]:

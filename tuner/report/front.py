@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from collections import Counter
 from typing import Any
 
-from tuner.results import Comparison, CostRatio, StudyResult, Verified
+from tuner.report.answers import proven, same_accuracy
+from tuner.results import StudyResult
 from tuner.runtime_map import RuntimeMap
 from tuner.trial import Interval, TrialResult
+from tuner.verified import Comparison, CostRatio, Verified
 
 SCHEMA = 1
 
@@ -26,11 +29,17 @@ def front_json(result: StudyResult) -> dict[str, Any]:
     Returns:
         ``study_id``, ``framework``, ``title``, ``dataset``, ``dataset_facts``, ``model``,
         ``objectives``, ``constraints``; ``default`` (trial 0: ``trial_number``, ``params``,
-        ``metrics``); ``verified`` (the default first: ``name``, ``trial_number``, ``params``,
-        the figures, ``comparison`` with the default, ``verdict``, ``runs``); ``front`` (on the
-        validation split, unverified, as ``default``); ``trials`` (counts by status); ``runtimes``
-        (what the race of the runtime settings found, the fastest first: ``setting``,
-        ``iteration_s`` by batch size; ``null`` without a race);
+        ``metrics``); ``answers`` (``no_loss``, ``runtime_only``, ``most_accurate``; or where only
+        the default's first part is known ``same_accuracy`` alone: the ``name`` of the verified
+        configuration, ``null`` where nothing was proven); ``verified`` (the
+        default first: ``name``, ``role``, ``trial_number``, ``params``, the figures,
+        ``accuracy_from``, ``comparison`` with the default, ``verdict``, ``runs``);
+        ``accuracy_margin`` (the loss that counts as none), ``reference`` (where the default's
+        accuracy comes from, in words), ``default_part`` (which first part of the default all is
+        compared with, in words; empty for the whole), ``notes``; ``front`` (on the validation
+        split, unverified, as ``default``); ``trials`` (counts by status); ``runtimes`` (what the
+        race of the runtime settings found, the fastest first: ``setting``, ``iteration_s`` by
+        batch size; ``null`` without a race);
         ``discarded_measurements``; ``machine``, ``runtime``, ``versions``, ``budget``,
         ``warnings``, ``started``, ``elapsed_s``, ``complete``, ``command``.
     """
@@ -43,6 +52,7 @@ def front_json(result: StudyResult) -> dict[str, Any]:
             for each in result.objectives
         ],
         "default": _trial(default) if default else None,
+        "answers": _answers(result),
         "verified": [_verified(each) for each in result.verified],
         "front": [_trial(each) for each in result.front],
         "trials": dict(Counter(each.status.value for each in result.trials)),
@@ -57,7 +67,16 @@ def front_json(result: StudyResult) -> dict[str, Any]:
 _AS_THEY_ARE = (
     "study_id", "framework", "title", "dataset", "dataset_facts", "model", "constraints",
     "machine", "runtime", "warnings", "started", "elapsed_s", "budget", "complete", "command",
+    "accuracy_margin", "reference", "default_part", "notes",
 )  # fmt: skip
+
+
+def _answers(result: StudyResult) -> dict[str, str | None]:
+    """The names of the verified configurations that are the answers."""
+    answers = proven(result)
+    found = {each.name: getattr(answers, each.name) for each in dataclasses.fields(answers)}
+    found["same_accuracy"] = same_accuracy(result) if result.default_part else None
+    return {question: point.name if point else None for question, point in found.items()}
 
 
 def _runtimes(runtimes: RuntimeMap) -> list[dict[str, Any]]:
@@ -109,7 +128,9 @@ def _comparison(versus: Comparison | None) -> dict[str, Any] | None:
         "speedup_p": versus.speedup_p,
         "accuracy_gain": _interval(versus.accuracy_gain),
         "accuracy_p": versus.accuracy_p,
-        "accuracy_kept": versus.accuracy_kept,
+        "no_loss": versus.no_loss,
+        "no_loss_looks": versus.no_loss_looks,
+        "accuracy_kept": versus.no_loss,
         "cpu_ratio": _cost(versus.cpu),
         "memory_ratio": _cost(versus.memory),
     }
@@ -124,7 +145,9 @@ def _interval(interval: Interval) -> dict[str, float]:
 
 
 def plain_values(value: Any) -> Any:
-    """``value`` as JSON knows it: no tuples, no NaN or infinity, which strict readers refuse."""
+    """``value`` as strict readers of JSON know it: no tuples or enums, no NaN, no infinity."""
+    if isinstance(value, enum.Enum):
+        return value.value
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if hasattr(value, "items"):

@@ -12,11 +12,12 @@ import plotly.io
 
 from tuner.progress import format_seconds
 from tuner.report import plots
+from tuner.report.answers import Answer, further_lines, three_answers
 from tuner.report.front import framework_versions
-from tuner.report.view import FrontView, quantity, view_front, view_growth
+from tuner.report.growth import view_growth
+from tuner.report.view import FrontView, limit, quantity, rounded, view_front
 from tuner.report.wording import (
     NOT_VERIFIED,
-    best_point,
     count,
     footnotes,
     front_label,
@@ -46,13 +47,22 @@ class Plot:
     html: str
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One of the three answers on the page, and the params that it speaks of."""
+
+    answer: Answer
+    params: str
+
+
 def render_page(result: StudyResult) -> str:
     """The whole page; params, reasons and logs in it are escaped."""
-    front = {id(each) for each in result.front}
+    front, cards = {id(each) for each in result.front}, _cards(result)
     return page_template("report.html.j2").render(
         result=result,
-        headline=headline(result),
-        tiles=_tiles(result),
+        headline="" if cards else headline(result)[0],
+        cards=cards,
+        further=further_lines(result),
         interruption=interruption(result),
         not_verified=NOT_VERIFIED,
         rows=verified_rows(result),
@@ -81,19 +91,12 @@ def page_template(name: str) -> jinja2.Template:
     return environment.get_template(name)
 
 
-def _tiles(result: StudyResult) -> list[tuple[str, str]]:
-    """The few figures to see first: of the configuration that the headline speaks of."""
-    best = best_point(result)
-    if best is None or best.against_default is None:
-        return []
-    row = next(each for each in verified_rows(result) if each.point is best)
-    time, accuracy = row.notes
-    gain = f"points of accuracy{f', {accuracy}' if accuracy else ''} ({row.gain[1]})"
+def _cards(result: StudyResult) -> list[Card]:
+    """The three answers; none where nothing was verified."""
+    rows = {row.point.name: row for row in verified_rows(result)}
     return [
-        (f"{row.speedup[0]}×", f"speed-up{f', {time}' if time else ''} ({row.speedup[1]})"),
-        (f"{row.train_time[0]} s", f"train time ({row.train_time[1]})"),
-        (row.gain[0], gain),
-        (f"{row.accuracy[0]} %", f"test accuracy ({row.accuracy[1]})"),
+        Card(answer, rows[answer.point.name].params if answer.point else "")
+        for answer in three_answers(result)
     ]
 
 
@@ -157,8 +160,13 @@ def _front_caption(result: StudyResult, view: FrontView) -> str:
         ends = [view.line[0], view.line[-1]]
         said = [f"{quantity(view.y, each.y)} at {quantity(view.x, each.x)}" for each in ends]
         words.append(f"The front (larger marks) runs from {said[0]} to {said[1]}.")
-    if view.default is not None:
-        words.append("The star and its dashed lines are the framework's default.")
+    if not view.scale.is_linear:
+        words.append("Equal heights are equal ratios of errors.")
+    if view.default is not None or view.reference is not None:
+        of = f"{view.part} of the" if view.part else "the"
+        words.append(f"The star and its dashed lines are {of} framework's default.")
+    if view.lossless is not None:
+        words.append(f"The band is {limit(view)}.")
     if view.verified:
         words.append("Diamonds are verified on the test split, with their intervals.")
     if len(result.objectives) > 2:
@@ -168,7 +176,10 @@ def _front_caption(result: StudyResult, view: FrontView) -> str:
             "larger marks are on the front over all of them."
         )
     if view.hidden:
-        words.append(f"{count(view.hidden, 'trial')} outside the picture: double-click shows all.")
+        far = f", which begins at {rounded(view.y_range[0])} %" if view.floor is not None else ""
+        words.append(
+            f"{count(view.hidden, 'point')} outside the picture{far}: double-click shows all."
+        )
     return " ".join(words)
 
 
@@ -230,7 +241,11 @@ def _remarks(trial: TrialResult) -> Iterator[str]:
     if trial.reason:
         yield trial.reason
     if trial.trial.share < 1:
-        yield f"projected from {100 * trial.trial.share:.3g} % of the iterations"
+        yield f"time: from the rate over {100 * trial.trial.share:.3g} % of the iterations"
+    if trial.trial.accuracy_only:
+        yield "for its accuracy: it ran beside others, so that its times tell nothing"
+    if trial.accuracy_from:
+        yield f"accuracy: {trial.accuracy_from}"
     if trial.measurement and trial.measurement.disturbed:
         yield f"disturbed: {trial.measurement.disturbed}"
     if trial.discarded:

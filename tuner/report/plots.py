@@ -11,14 +11,17 @@ import plotly.graph_objects as go
 
 from tuner.pareto import Direction
 from tuner.progress import format_seconds
+from tuner.report.growth import Growth
 from tuner.report.view import (
     COLOURS,
+    LIMIT_COLOUR,
     VERIFIED_COLOUR,
     FrontView,
-    Growth,
     Point,
     VerifiedPoint,
+    height_label,
     label,
+    limit,
     log_ticks,
     rounded,
 )
@@ -36,28 +39,53 @@ _MIB = 2**20
 
 def pareto_figure(view: FrontView) -> go.Figure:
     """Every usable trial, the front, the default and the verified configurations."""
-    figure = new_figure(label(view.x), _y_title(view), height=560)
-    for index, (name, points) in enumerate(view.groups.items()):
+    figure = new_figure(label(view.x), height_label(view), height=560)
+    if view.lossless is not None:
+        bottom, top = (view.scale.height(each) for each in view.lossless)
+        figure.add_hrect(
+            y0=bottom, y1=top, fillcolor=LIMIT_COLOUR, opacity=0.16, line_width=0, layer="below",
+            name=limit(view), showlegend=True,
+        )  # fmt: skip
+    for index, name in enumerate(view.groups):
         colour, symbol = COLOURS[index % len(COLOURS)], _SYMBOLS[index % len(_SYMBOLS)]
-        figure.add_trace(_trial_dots(name, points, colour, symbol))
+        figure.add_trace(_trial_dots(view, name, colour, symbol))
     if view.line:
         # across, the cheaper side reaches right to the next corner; the dearer side reaches left
         rightward = view.x is not None and view.x.direction is Direction.MINIMIZE
         figure.add_trace(
             go.Scatter(
-                x=[each.x for each in view.line], y=[each.y for each in view.line],
+                x=[each.x for each in view.line],
+                y=[view.scale.height(each.y) for each in view.line],
                 mode="lines", name=view.line_name, hoverinfo="skip",
                 line={"shape": "hv" if rightward else "vh", "color": GREY, "width": 2},
             )
         )  # fmt: skip
+    finalists = [each for each in view.verified if not each.point.is_default]
+    if finalists:
+        figure.add_trace(_verified_dots(view, finalists))
     if view.verified:
-        figure.add_trace(_verified_dots(view.verified))
-    if view.default is not None:
-        _add_default(figure, view, view.default)
-    figure.update_yaxes(range=view.y_range)
+        figure.add_trace(_labels(view))
+    _add_default(figure, view)
+    _lay_out(figure, view)
+    return figure
+
+
+def _lay_out(figure: go.Figure, view: FrontView) -> None:
+    """Ranges and ticks."""
+    figure.update_yaxes(range=view.height_range)
+    if not view.scale.is_linear:
+        lowest = min([view.y_range[0], *(each.y for each in view.points)])
+        ticks = sorted({*view.scale.ticks(lowest, 100.0), *view.scale.ticks(*view.y_range)})
+        heights = [view.scale.height(each) for each in ticks]
+        texts = [f"{each:g}" for each in ticks]
+        figure.update_yaxes(tickmode="array", tickvals=heights, ticktext=texts)
+    if view.points:
+        left, right = view.x_range
+        figure.update_xaxes(
+            range=[math.log10(left), math.log10(right)] if view.log_x else [left, right]
+        )
     if view.log_x:
         figure.update_xaxes(**log_axis([each.x for each in view.points]))
-    return figure
 
 
 def log_axis(values: Sequence[float]) -> dict[str, Any]:
@@ -67,13 +95,10 @@ def log_axis(values: Sequence[float]) -> dict[str, Any]:
     return {"type": "log", "tickmode": "array", "tickvals": ticks, "ticktext": texts}
 
 
-def _y_title(view: FrontView) -> str:
-    return "accuracy, %" if view.y.metric.endswith("accuracy") else label(view.y)
-
-
-def _trial_dots(group: str, points: Sequence[Point], colour: str, symbol: str) -> go.Scatter:
+def _trial_dots(view: FrontView, group: str, colour: str, symbol: str) -> go.Scatter:
+    points = view.groups[group]
     return go.Scatter(
-        x=[each.x for each in points], y=[each.y for each in points],
+        x=[each.x for each in points], y=[view.scale.height(each.y) for each in points],
         mode="markers", name=f"{escape(group)} (validation)",
         text=[hover(each.result) for each in points], hoverinfo="text",
         marker={
@@ -98,18 +123,37 @@ def hover(result: TrialResult) -> str:
     return "<br>".join(map(escape, (*front_label(result).split(": ", 1), *figures)))
 
 
-def _verified_dots(verified: Sequence[VerifiedPoint]) -> go.Scatter:
+def _verified_dots(view: FrontView, verified: Sequence[VerifiedPoint]) -> go.Scatter:
+    heights = [view.scale.interval(each.y) for each in verified]
     return go.Scatter(
-        x=[each.x.value for each in verified], y=[each.y.value for each in verified],
-        mode="markers+text", name="verified (test split, with intervals)",
-        text=[escape(each.label) if each.point.against_default else "" for each in verified],
-        textposition="top left", textfont={"size": 13},
+        x=[each.x.value for each in verified], y=[each.value for each in heights],
+        mode="markers", name="verified (test split, with intervals)",
         hovertext=[escape(f"{each.point.name}: {each.point.verdict}") for each in verified],
         hoverinfo="text",
-        error_x=error_bars([each.x for each in verified]),
-        error_y=error_bars([each.y for each in verified]),
-        marker={"symbol": "diamond", "size": 12, "color": VERIFIED_COLOUR},
+        error_x=error_bars([each.x for each in verified]), error_y=error_bars(heights),
+        marker={
+            "symbol": "diamond", "size": [14 if each.answers else 10 for each in verified],
+            "color": VERIFIED_COLOUR, "line": {"width": 1, "color": "white"},
+        },
     )  # fmt: skip
+
+
+def _labels(view: FrontView) -> go.Scatter:
+    return go.Scatter(
+        x=[each.x.value for each in view.verified],
+        y=[view.scale.height(each.label_y) for each in view.verified],
+        mode="markers+text", showlegend=False, hoverinfo="skip",
+        text=[
+            _bold(each.label) if each.answers or each.point.is_default else escape(each.label)
+            for each in view.verified
+        ],
+        textposition=[each.side for each in view.verified], textfont={"size": 13},
+        marker={"size": 14, "opacity": 0},
+    )  # fmt: skip
+
+
+def _bold(text: str) -> str:
+    return f"<b>{escape(text)}</b>"
 
 
 def error_bars(intervals: Sequence[Interval], colour: str = VERIFIED_COLOUR) -> dict[str, Any]:
@@ -121,20 +165,36 @@ def error_bars(intervals: Sequence[Interval], colour: str = VERIFIED_COLOUR) -> 
     }  # fmt: skip
 
 
-def _add_default(figure: go.Figure, view: FrontView, default: Point) -> None:
+def _add_default(figure: go.Figure, view: FrontView) -> None:
+    """The star: the verified default, or trial 0 where nothing was verified."""
+    if view.reference is not None:
+        height = view.scale.interval(view.reference.y)
+        place = view.reference.x.value, height.value
+        words, label_words = f"{view.default_title} (test split, with intervals)", ""
+        side, shown = "top left", f"{view.default_title}: {view.reference.point.verdict}"
+        bars = {
+            "error_x": error_bars([view.reference.x], GREY), "error_y": error_bars([height], GREY)
+        }  # fmt: skip
+    elif view.default is not None:
+        place = view.default.x, view.scale.height(view.default.y)
+        words = f"{view.default_title} (validation)"
+        label_words = _bold(view.default_title)
+        side = "top left" if view.x else "top right"
+        shown, bars = hover(view.default.result), {}
+    else:
+        return
     figure.add_trace(
         go.Scatter(
-            x=[default.x], y=[default.y], mode="markers+text", name="default (validation)",
-            text=["default"], textposition="top left" if view.x else "top right",
-            textfont={"size": 13},
-            hovertext=[hover(default.result)], hoverinfo="text",
-            marker={"symbol": "star", "size": 18, "color": GREY},
+            x=[place[0]], y=[place[1]], mode="markers+text", name=words,
+            text=[label_words], textposition=side, textfont={"size": 13},
+            hovertext=[shown], hoverinfo="text",
+            marker={"symbol": "star", "size": 18, "color": GREY}, **bars,
         )
     )  # fmt: skip
     dashed = {"line": {"dash": "dash", "width": 1, "color": GREY}}
-    figure.add_hline(y=default.y, **dashed)
+    figure.add_hline(y=place[1], **dashed)
     if view.x is not None:
-        figure.add_vline(x=default.x, **dashed)
+        figure.add_vline(x=place[0], **dashed)
 
 
 def growth_figure(growth: Growth) -> go.Figure:

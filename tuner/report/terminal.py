@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +25,7 @@ from tuner.results import StudyResult
 from tuner.trial import TrialResult
 
 _TABLE_WIDTH, _WIDE = 100, 140
+_LABEL_WIDTH = 14  # "Most accurate:"
 TONES = {"reference": "bold", "good": "green", "trade": "yellow", "none": "dim"}
 _HEADINGS = (
     "accuracy\ntest, %",
@@ -53,7 +54,7 @@ def print_summary(result: StudyResult, console: Console) -> None:
 
 
 def print_opening(
-    console: Console, title: str, warnings: Iterable[str], headline: str, verified: bool
+    console: Console, title: str, warnings: Iterable[str], lines: Iterable[str], verified: bool
 ) -> None:
     """Print what stands above the table: what was studied, warnings, and what was found."""
     # a terminal of another encoding shows "?" for what it lacks rather than ending the study
@@ -63,8 +64,21 @@ def print_opening(
     console.print(Text(title, style="bold"))
     for warning in filter(None, warnings):
         console.print(Panel(Text(printable(warning)), title="WARNING", style="bold yellow"))
-    console.print(Text(printable(headline), style="" if verified else "bold red"))
+    for line in lines:
+        console.print(_opening_line(printable(line)) if verified else Text(line, style="bold red"))
     console.print()
+
+
+def _opening_line(line: str) -> RenderableType:
+    """A line of the findings; what stands before its colon in a column of its own."""
+    label, colon, text = line.partition(": ")
+    if not colon or len(label) > _LABEL_WIDTH:
+        return Text(line)
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=_LABEL_WIDTH, no_wrap=True)
+    grid.add_column()
+    grid.add_row(Text(f"{label}:", style="bold"), Text(text))
+    return grid
 
 
 def print_closing(console: Console, notes: Iterable[str], command: str) -> None:
@@ -114,7 +128,7 @@ def _print_verified(rows: list[VerifiedRow], console: Console) -> None:
 def _cells(row: VerifiedRow, wide: bool) -> Iterable[Text]:
     tone = TONES[row.tone]
     name, *params = printable(row.point.name), *abbreviate_params(row.point.params).rsplit(", ", 1)
-    yield stack((name, *params), "bold")
+    yield _named(row, name, params)
     yield stack(row.accuracy, "")
     yield stack(row.train_time, "")
     # a narrow table has no room for the notes: its verdicts say the same
@@ -126,6 +140,16 @@ def _cells(row: VerifiedRow, wide: bool) -> Iterable[Text]:
     yield stack((row.memory[0], f"/ {row.memory[1]}"), "")
     words = row.point.verdict.replace(", ", ",\n")
     yield Text("\n".join(f" {line}" for line in words.splitlines()), style=tone)
+
+
+def _named(row: VerifiedRow, name: str, params: Iterable[str]) -> Text:
+    """The name, below it what it answers or was verified for, and its params."""
+    text = Text(name, style="bold")
+    if row.role != "reference":
+        text.append(f"\n{row.role}", style="bold green" if row.proven else "dim not bold")
+    for each in params:
+        text.append(f"\n{each}", style="dim not bold")
+    return text
 
 
 def stack(lines: Iterable[str], style: str) -> Text:
@@ -148,7 +172,9 @@ def _block(row: VerifiedRow) -> Text:
         ("CPU", f"{row.cpu[0]} s user, {row.cpu[1]} s system"),
         ("memory", f"{row.memory[0]} MiB average, {row.memory[1]} MiB maximum"),
     ]
-    text = Text.assemble((f"{printable(row.point.name)}: {row.point.verdict}", TONES[row.tone]))
+    role = "" if row.role == "reference" else f" ({row.role})"
+    name = f"{printable(row.point.name)}{role}"
+    text = Text.assemble((f"{name}: {row.point.verdict}", TONES[row.tone]))
     for name, value in lines:
         if value:
             text.append(f"\n  {name}: {value}", style="not bold")

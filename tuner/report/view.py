@@ -5,21 +5,28 @@ Values are as printed: accuracies in percent, times in seconds, memory in MiB.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.pareto import Direction, Objective
+from tuner.pareto import Objective
 from tuner.progress import printable
-from tuner.results import StudyResult, Verified, front_of, hypervolume_over_time
+from tuner.report.answers import FIRST_PART, MOST_ACCURATE, labels, verified_default
+from tuner.report.labels import Spot, place_labels
+from tuner.report.scale import LINEAR, Scale, error_scale
+from tuner.results import StudyResult, front_of, least_of_interest
 from tuner.trial import Interval, TrialResult
+from tuner.verified import Verified
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D31", "#7F7F7F")
 """Okabe and Ito's colours, told apart without red and green; vermilion is kept for verified."""
 
 VERIFIED_COLOUR = "#D55E00"
-_DEFAULT_SLACK = 1.1
+LIMIT_COLOUR = "#009E73"
+_PADDING = 0.18  # of the range across, left and right of it
+_MARGIN = 0.08  # of the picture's height, above and below what matters
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +47,40 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPoint:
-    """A verified configuration in the picture, with its intervals."""
+    """A verified configuration in the picture.
+
+    Attributes:
+        point: The configuration.
+        x, y: Where it is drawn, with its intervals.
+        answers: Which of the three answers it is, in small letters.
+        title: What it is called where it is none.
+        label_y, side: The value of ``y`` at which its label is fastened, and on which side of
+            that it covers least: "top left", "bottom center" …
+    """
 
     point: Verified
     x: Interval
     y: Interval
+    answers: tuple[str, ...] = ()
+    title: str = ""
+    label_y: float = 0.0
+    side: str = "top left"
+
+    @property
+    def heights(self) -> tuple[float, ...]:
+        """Where a label may be fastened: at the mark, and at the ends of its interval."""
+        return self.y.value, self.y.high, self.y.low
 
     @property
     def label(self) -> str:
-        """The name, and how much faster it is where that is significant."""
-        versus, name = self.point.against_default, printable(self.point.name)
-        if versus is None or versus.speedup_p >= 1 - self.point.confidence:
-            return name
-        ratio = versus.speedup.value
-        return f"{name}: {ratio:.1f}x faster" if ratio > 1 else f"{name}: {1 / ratio:.1f}x slower"
+        """What it answers, or its name; and how much faster it is where that is significant."""
+        name = ", ".join(self.answers) or printable(self.title or self.point.name)
+        if self.answers == (MOST_ACCURATE,):
+            return f"{name}: {100 * self.point.gain:+.2f} points"
+        ratio = self.point.speedup
+        if self.point.is_faster:
+            return f"{name}: {ratio:.1f}x faster"
+        return f"{name}: {1 / ratio:.1f}x slower" if self.point.is_slower else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +93,16 @@ class FrontView:
         groups: The usable trials by what colours them (their BLAS library), names in order.
         line: Corners of the front in these two objectives, from left to right.
         default: Trial 0, if usable.
-        verified: The verified configurations, the default among them.
+        verified: The verified configurations, the default among them, in no order.
         log_x: Whether ``x`` can be drawn on a logarithmic axis.
         y_range: What to show of ``y``, so that the front fills the picture.
         hidden: Usable trials outside ``y_range``.
         line_name: What ``line`` is called in legends.
+        scale: How ``y`` is laid out in height.
+        floor: Accuracy, %, below which nothing is a front worth having; ``None`` for other ``y``.
+        lossless: From the lowest accuracy, %, that counts as no loss up to the default's;
+            ``None`` where no default was verified or ``y`` is no accuracy.
+        part: Which first part of the default is drawn, in words; empty for the whole.
     """
 
     x: Objective | None
@@ -83,6 +115,49 @@ class FrontView:
     y_range: tuple[float, float]
     hidden: int
     line_name: str = "front (validation)"
+    scale: Scale = LINEAR
+    floor: float | None = None
+    lossless: tuple[float, float] | None = None
+    part: str = ""
+
+    @property
+    def reference(self) -> VerifiedPoint | None:
+        """The verified default."""
+        return next((each for each in self.verified if each.point.is_default), None)
+
+    @property
+    def default_title(self) -> str:
+        """What the default is called: "default", or "default, first part"."""
+        return f"default, {FIRST_PART}" if self.part else "default"
+
+    @property
+    def x_range(self) -> tuple[float, float]:
+        """What to show of ``x``: all that is in ``y_range``, with room for labels beside it."""
+        bottom, top = self.y_range
+        seen = [each.x for each in self.points if bottom <= each.y <= top]
+        seen = [*seen, *(each.x.value for each in self.verified)] or [e.x for e in self.points]
+        if not seen:
+            return (0.0, 1.0)
+        low, high = min(seen), max(seen)
+        if self.log_x:
+            room = (high / low) ** _PADDING if high > low else 2.0
+            return low / room, high * room
+        room = _PADDING * (high - low) or 1.0
+        return low - room, high + room
+
+    def spot(self, x: float, y: float) -> Spot:
+        """Where a point lies in the picture, as fractions of its width and height."""
+        left, right = self.x_range
+        bottom, top = self.height_range
+        if self.log_x:
+            x, left, right = math.log(x), math.log(left), math.log(right)
+        return (x - left) / (right - left), (self.scale.height(y) - bottom) / (top - bottom)
+
+    @property
+    def height_range(self) -> tuple[float, float]:
+        """``y_range`` as heights of ``scale``."""
+        low, high = self.y_range
+        return self.scale.height(low), self.scale.height(high)
 
     @property
     def points(self) -> list[Point]:
@@ -93,31 +168,98 @@ class FrontView:
 def view_front(result: StudyResult) -> FrontView:
     """Lay the study out over its first two objectives, accuracy upwards where it is one."""
     x, y = choose_axes(result.objectives)
-    points = _points(result, x, y)
+    floor = _floor(result) if is_accuracy(y) else None
+    points = _points(result, x, y, floor)
     axes = [each for each in (y, x) if each is not None]
     line = {id(each) for each in front_of(result.points, axes)} if x else set()
     verified = [
-        VerifiedPoint(each, place_x, place_y)
+        VerifiedPoint(each, place_x, place_y, tuple(labels(result, each)), _title(result, each))
         for each in result.verified
         for place_x, place_y in [(_verified_value(each, x), _verified_value(each, y))]
         if place_x is not None and place_y is not None
     ]
-    y_range = _focus(points, verified)
+    heights = [*(each.y for each in points), *(each.y.high for each in verified)]
+    scale = error_scale(heights) if is_accuracy(y) else LINEAR
+    y_range = _focus(points, verified, scale, floor)
     places = [*(each.x for each in points), *(each.x.low for each in verified)]
     groups: dict[str, list[Point]] = {}
     for point in sorted(points, key=lambda each: _blas(each.result)):
         groups.setdefault(_blas(point.result), []).append(point)
-    return FrontView(
+    view = FrontView(
         x=x,
         y=y,
         groups=groups,
-        line=sorted((each for each in points if id(each.result) in line), key=_across),
+        line=sorted(
+            (each for each in points if id(each.result) in line and _worth(each.y, floor)),
+            key=_across,
+        ),
         default=next((each for each in points if each.result is result.default), None),
         verified=verified,
         log_x=x is not None and all(each > 0 for each in places),
         y_range=y_range,
         hidden=sum(1 for each in points if not y_range[0] <= each.y <= y_range[1]),
+        scale=scale,
+        floor=floor,
+        lossless=_lossless(result) if is_accuracy(y) else None,
+        part=result.default_part,
     )
+    return dataclasses.replace(view, verified=_with_sides(view))
+
+
+def _title(result: StudyResult, point: Verified) -> str:
+    """What the default is called where only its first part is known; else empty."""
+    return f"default, {FIRST_PART}" if point.is_default and result.default_part else ""
+
+
+def _with_sides(view: FrontView) -> list[VerifiedPoint]:
+    """The verified configurations, their labels where they cover no mark and no other label."""
+    ordered = sorted(view.verified, key=lambda each: (not each.answers, each.x.value))
+    spots = [[view.spot(each.x.value, height) for height in each.heights] for each in ordered]
+    covers = [spot for own in spots for spot in own]
+    covers += [view.spot(x, y) for x, y in rises(view.line)]
+    covers += [view.spot(each.x, each.y) for each in view.points]
+    marks = [own[0] for own in spots]
+    places = place_labels(spots, [each.label for each in ordered], covers, marks)
+    return [
+        dataclasses.replace(each, side=side, label_y=each.heights[index])
+        for each, (index, side) in zip(ordered, places, strict=True)
+    ]
+
+
+def rises(line: Sequence[Point]) -> list[Spot]:
+    """Places along the steps of a front, which no label should cover."""
+    return [
+        (right.x, left.y + part * (right.y - left.y))
+        for left, right in itertools.pairwise(line)
+        for part in (0.0, 0.25, 0.5, 0.75, 1.0)
+    ]
+
+
+def _floor(result: StudyResult) -> float | None:
+    """The least accuracy of interest, %; ``None`` where the default's is not known."""
+    default = verified_default(result)
+    if default is not None:
+        return 100 * least_of_interest(default.test_accuracy.value)
+    if result.default is None or result.default.val_accuracy is None:
+        return None
+    return 100 * least_of_interest(result.default.val_accuracy)
+
+
+def _worth(accuracy: float, floor: float | None) -> bool:
+    return floor is None or accuracy >= floor
+
+
+def _lossless(result: StudyResult) -> tuple[float, float] | None:
+    default = verified_default(result)
+    if default is None:
+        return None
+    accuracy = 100 * default.test_accuracy.value
+    return accuracy - 100 * result.accuracy_margin, accuracy
+
+
+def is_accuracy(objective: Objective) -> bool:
+    """Whether it is one that is shown in percent."""
+    return objective.metric.endswith("accuracy")
 
 
 def choose_axes(objectives: Sequence[Objective]) -> tuple[Objective | None, Objective]:
@@ -125,7 +267,7 @@ def choose_axes(objectives: Sequence[Objective]) -> tuple[Objective | None, Obje
     if len(objectives) == 1:
         return None, objectives[0]
     first, second = objectives[:2]
-    if second.metric.endswith("accuracy") and not first.metric.endswith("accuracy"):
+    if is_accuracy(second) and not is_accuracy(first):
         return first, second
     return second, first
 
@@ -135,16 +277,28 @@ def label(objective: Objective | None) -> str:
     if objective is None:
         return "trial number"
     words = objective.name.replace("_", " ")
-    if objective.metric.endswith("accuracy"):
+    if is_accuracy(objective):
         return f"{words}, %"
     if words.endswith(" mb"):
         return f"{words.removesuffix(' mb')}, MiB"
     return f"{words.removesuffix(' s')}, s"
 
 
+def height_label(view: FrontView) -> str:
+    """The title of the axis upwards."""
+    return "accuracy, % (log scale of the error)" if not view.scale.is_linear else label(view.y)
+
+
+def limit(view: FrontView) -> str:
+    """What the band of ``lossless`` is called in legends."""
+    low, high = view.lossless or (0.0, 0.0)
+    kept = "same accuracy" if view.part else "no loss"
+    return f"{kept}: at most {high - low:.2g} points below the default"
+
+
 def shown(objective: Objective, value: float) -> float:
     """An objective's value as printed: a fraction becomes percent."""
-    return 100 * value if objective.metric.endswith("accuracy") else value
+    return 100 * value if is_accuracy(objective) else value
 
 
 def quantity(objective: Objective | None, value: float) -> str:
@@ -177,16 +331,19 @@ def usable_points(result: StudyResult) -> list[TrialResult]:
     ]
 
 
-def _points(result: StudyResult, x: Objective | None, y: Objective) -> list[Point]:
+def _points(
+    result: StudyResult, x: Objective | None, y: Objective, floor: float | None
+) -> list[Point]:
     front = {id(each) for each in result.front}
     return [
         Point(
             result=each,
             x=shown(x, x.value(each.metrics)) if x else float(each.trial.origin),
-            y=shown(y, y.value(each.metrics)),
-            on_front=id(each) in front,
+            y=height,
+            on_front=id(each) in front and _worth(height, floor),
         )
         for each in usable_points(result)
+        for height in [shown(y, y.value(each.metrics))]
     ]
 
 
@@ -204,15 +361,24 @@ def _verified_value(point: Verified, objective: Objective | None) -> Interval | 
     return Interval(*(shown(objective, each * objective.scale) for each in ends))
 
 
-def _focus(points: Sequence[Point], verified: Sequence[VerifiedPoint]) -> tuple[float, float]:
+def _focus(
+    points: Sequence[Point],
+    verified: Sequence[VerifiedPoint],
+    scale: Scale,
+    floor: float | None,
+) -> tuple[float, float]:
     """The range of ``y`` that matters: front, default and verified, with a margin."""
     matter = [each.y for each in points if each.on_front or each.result.trial.number == 0]
     matter += [end for each in verified for end in (each.y.low, each.y.high)]
+    matter = [each for each in matter if _worth(each, floor)] or matter
     if not matter:
         return (0.0, 1.0)
-    low, high = min(matter), max(matter)
-    margin = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    return (low - margin, high + margin)
+    low, high = scale.height(min(matter)), scale.height(max(matter))
+    margin = _MARGIN * (high - low) or 0.01 * abs(high) or 1.0
+    bottom = scale.value(low - margin)
+    if floor is not None and min(matter) >= floor:
+        bottom = max(bottom, floor)
+    return bottom, scale.value(high + margin)
 
 
 def _across(point: Point) -> float:
@@ -223,65 +389,6 @@ def _blas(result: TrialResult) -> str:
     return printable(str(result.params.get("blas", "trials")))
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """The hypervolume of the front as the study went on.
-
-    Attributes:
-        elapsed_s: Wall time of the trials up to and with each trial, discarded measurements
-            included, seconds.
-        share: Hypervolume as a percentage of the box between reference point and ideal.
-        reference: The reference point, in words.
-    """
-
-    elapsed_s: list[float]
-    share: list[float]
-    reference: str
-
-
-def view_growth(result: StudyResult) -> Growth | None:
-    """How the front grew; ``None`` without any usable trial.
-
-    The reference point is a tenth worse than the default in each objective, or the worst
-    measured where the default gave no figures. The ideal is zero for costs and 1 for accuracies.
-    """
-    usable = usable_points(result)
-    if not usable:
-        return None
-    corner = [_reference(each, result.default, usable) for each in result.objectives]
-    box = math.prod(
-        abs(end - (0.0 if each.direction is Direction.MINIMIZE else 1.0))
-        for each, end in zip(result.objectives, corner, strict=True)
-    )
-    volumes = hypervolume_over_time(result.trials, result.objectives, corner, result.derived)
-    words = [
-        f"{label(each).rpartition(', ')[0]} {quantity(each, shown(each, end))}"
-        for each, end in zip(result.objectives, corner, strict=True)
-    ]
-    source = "a tenth worse than the default" if result.default else "the worst measured"
-    return Growth(
-        elapsed_s=list(itertools.accumulate(map(_wall_s, result.trials))),
-        share=[100 * each / box if box else 0.0 for each in volumes],
-        reference=f"{', '.join(words)} ({source})",
-    )
-
-
-def _reference(
-    objective: Objective, default: TrialResult | None, usable: Sequence[TrialResult]
-) -> float:
-    cost = objective.direction is Direction.MINIMIZE
-    if default is not None and objective.metric in default.metrics:
-        value = objective.value(default.metrics)
-        return value * _DEFAULT_SLACK if cost else value / _DEFAULT_SLACK
-    values = [objective.value(each.metrics) for each in usable]
-    return max(values) if cost else min(values)
-
-
 def _unit(objective: Objective) -> str:
     _, _, unit = label(objective).rpartition(", ")
     return f" {unit}"
-
-
-def _wall_s(result: TrialResult) -> float:
-    measured = [*result.discarded, *([result.measurement] if result.measurement else [])]
-    return sum(each.wall_time_s for each in measured)

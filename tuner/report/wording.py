@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tuner.pareto import Objective
-from tuner.progress import describe_params, format_seconds
-from tuner.results import StudyResult, Verified
+from tuner.progress import describe_params, format_seconds, printable
+from tuner.report.answers import (
+    further_lines,
+    labels,
+    roles,
+    three_answers,
+    verified_default,
+)
+from tuner.results import StudyResult
 from tuner.trial import Interval, TrialResult, TrialStatus
+from tuner.verified import Verified
 
 NOT_VERIFIED = "Not verified: nothing may be claimed."
 _MIB = 2**20
@@ -24,6 +32,8 @@ class VerifiedRow:
 
     Attributes:
         point: The figures themselves.
+        role: What it answers, or was verified for.
+        proven: Whether it is one of the answers.
         params: In a few words.
         accuracy, train_time, speedup, gain: Value and interval: percent, seconds, times,
             percentage points; the last two are empty for the default.
@@ -34,6 +44,8 @@ class VerifiedRow:
     """
 
     point: Verified
+    role: str
+    proven: bool
     params: str
     accuracy: tuple[str, str]
     train_time: tuple[str, str]
@@ -47,26 +59,37 @@ class VerifiedRow:
 
 def verified_rows(result: StudyResult) -> list[VerifiedRow]:
     """The verified configurations, rounded, in their order: the default first."""
-    return [_row(point) for point in result.verified]
+    return [_row(result, point) for point in result.verified]
 
 
-def _row(point: Verified) -> VerifiedRow:
-    versus = point.against_default
+def _row(result: StudyResult, point: Verified) -> VerifiedRow:
+    versus, proven = point.against_default, bool(labels(result, point))
     return VerifiedRow(
         point=point,
+        role=roles(result, point),
+        proven=proven,
         params=describe_params(point.params),
         accuracy=_percent_with_range(point.test_accuracy, "", "–"),
         train_time=_with_range(point.train_time_s),
         speedup=_with_range(versus.speedup) if versus else ("", ""),
-        gain=_percent_with_range(versus.accuracy_gain, "+", " to ") if versus else ("", ""),
+        gain=_gain(point),
         cpu=(format_seconds(point.cpu_user_s), format_seconds(point.cpu_system_s)),
         memory=(
             f"{point.avg_memory_bytes / _MIB:,.0f}",
             f"{point.peak_memory_bytes / _MIB:,.0f}",
         ),
         notes=significance_notes(point),
-        tone=_tone(point),
+        tone="good" if proven else _tone(point),
     )
+
+
+def _gain(point: Verified) -> tuple[str, str]:
+    """The gain and its interval; where the params are the default's there is none to measure."""
+    versus = point.against_default
+    if versus is None:
+        return "", ""
+    value, ends = _percent_with_range(versus.accuracy_gain, "+", " to ")
+    return value, "same params" if point.accuracy_from else ends
 
 
 def _percent_with_range(figure: Interval, sign: str, to: str) -> tuple[str, str]:
@@ -85,189 +108,132 @@ def _with_range(figure: Interval) -> tuple[str, str]:
 
 def significance_notes(point: Verified) -> tuple[str, str]:
     """For the speed-up and for the accuracy gain: "not significant" or nothing."""
-    if point.against_default is None:
+    if point.is_default:
         return ("", "")
-    level, note = 1 - point.confidence, "not significant"
-    versus = point.against_default
+    note = "not significant"
     return (
-        "" if versus.speedup_p < level else note,
-        "" if versus.accuracy_p < level else note,
+        "" if point.is_faster or point.is_slower else note,
+        "" if point.is_better or point.is_worse or point.accuracy_from else note,
     )
 
 
 def _tone(point: Verified) -> str:
-    if point.against_default is None:
+    if point.is_default:
         return "reference"
-    faster, better = is_faster(point), is_better(point)
-    if (faster and point.against_default.accuracy_kept) or (better and not is_slower(point)):
+    if (point.is_faster and point.loses_nothing) or (point.is_better and not point.is_slower):
         return "good"
-    return "trade" if faster or better else "none"
+    return "trade" if point.is_faster or point.is_better else "none"
 
 
-def is_faster(point: Verified) -> bool:
-    """Whether it trains significantly faster than the default."""
-    versus = point.against_default
-    return bool(versus and versus.speedup.value > 1 and versus.speedup_p < 1 - point.confidence)
-
-
-def is_slower(point: Verified) -> bool:
-    """Whether it trains significantly slower than the default."""
-    versus = point.against_default
-    return bool(versus and versus.speedup.value < 1 and versus.speedup_p < 1 - point.confidence)
-
-
-def is_better(point: Verified) -> bool:
-    """Whether it is significantly more accurate than the default."""
-    versus = point.against_default
-    return bool(
-        versus and versus.accuracy_gain.value > 0 and versus.accuracy_p < 1 - point.confidence
-    )
-
-
-def best_point(result: StudyResult) -> Verified | None:
-    """The verified configuration to speak of first.
-
-    The fastest of those shown to lose no accuracy, else of those that measured no lower, else of
-    those not shown to lose any, else the most accurate of those that are better, else the fastest
-    at all; ``None`` if none beats the default significantly.
-    """
-    faster = [each for each in result.verified if is_faster(each)]
-    shown = [each for each in faster if _tone(each) == "good"]
-    measured = [each for each in faster if _accuracy_gain(each) >= 0]
-    unrefuted = [each for each in faster if not loses_accuracy(each)]
-    better = [each for each in result.verified if is_better(each)]
-    kept = shown or measured or unrefuted
-    if kept or not better:
-        return max(kept or faster, key=_speedup, default=None)
-    return max(better, key=lambda each: each.test_accuracy.value)
-
-
-def _accuracy_gain(point: Verified) -> float:
-    return point.against_default.accuracy_gain.value if point.against_default else 0.0
-
-
-def loses_accuracy(point: Verified) -> bool:
-    """Whether the accuracy is significantly below the default's."""
-    versus = point.against_default
-    if versus is None:
-        return False
-    return versus.accuracy_gain.value < 0 and versus.accuracy_p < 1 - point.confidence
-
-
-def _speedup(point: Verified) -> float:
-    return point.against_default.speedup.value if point.against_default else 1.0
-
-
-def headline(result: StudyResult) -> str:
-    """What was found, in one or two sentences that every reader may quote."""
+def headline(result: StudyResult) -> list[str]:
+    """What was found: three answers and what is below them, or why there are none; a line each."""
     if not any(each.usable for each in result.trials):
-        return "No trial gave usable figures: there is nothing to compare."
-    if not result.verified:
+        return ["No trial gave usable figures: there is nothing to compare."]
+    answers = three_answers(result)
+    if not answers:
         found = len(result.front)
-        return f"{NOT_VERIFIED} {count(found, 'trial')} on the front of the validation split."
-    best = best_point(result)
-    default = next((each for each in result.verified if each.against_default is None), None)
-    if best is None or default is None:
-        return f"No verified configuration beats the default of {result.title} significantly."
-    fastest = max(result.verified, key=_speedup)
-    sentence = f"{_claim(best, default, result.title)}."
-    if loses_accuracy(best):
-        sentence = f"No faster configuration keeps the accuracy. {sentence}"
-    if is_faster(fastest) and fastest is not best:
-        sentence += f" {fastest.name.capitalize()}: {fastest.verdict}."
-    if default.projected:
-        sentence += (
-            " The default was not trained to its end: its time is projected, its final accuracy "
-            "unknown; baseline=full measures both."
-        )
-    return sentence
-
-
-def _claim(best: Verified, default: Verified, title: str) -> str:
-    time = f"{_said(best)} instead of {_said(default)}"
-    accuracy = (
-        f"{100 * best.test_accuracy.value:.2f} % test accuracy against "
-        f"{100 * default.test_accuracy.value:.2f} %"
-        f"{' after a part of its iterations' if default.projected else ''}, {accuracy_words(best)}"
-    )
-    ratio = _speedup(best)
-    if is_faster(best):
-        speed = f"trains {ratio:.1f}x faster than"
-    elif is_slower(best):
-        speed = f"is more accurate, though {1 / ratio:.1f}x slower, than"
-    else:
-        speed = "is more accurate, in no significantly different time, than"
-    return f"{best.name.capitalize()} {speed} the default of {title}: {time}, {accuracy}"
-
-
-def _said(point: Verified) -> str:
-    said = f"{format_seconds(point.train_time_s.value)} s"
-    return f"{said} (projected)" if point.projected else said
-
-
-def accuracy_words(point: Verified) -> str:
-    """What may be said of its accuracy against the default's."""
-    versus = point.against_default
-    if versus is None:
-        return "reference"
-    if versus.accuracy_p >= 1 - point.confidence:
-        return (
-            "difference not significant"
-            if versus.accuracy_kept
-            else "difference not significant, though a loss is not ruled out"
-        )
-    words = f"{100 * versus.accuracy_gain.value:+.2f} points"
-    if versus.accuracy_gain.value < 0 and versus.accuracy_kept:
-        words += ", within the margin that counts as no loss"
-    return words
+        return [f"{NOT_VERIFIED} {count(found, 'trial')} on the front of the validation split."]
+    return [*(each.sentence for each in answers), *further_lines(result)]
 
 
 def footnotes(result: StudyResult) -> list[str]:
     """How the figures came about, and what was left out, one line each."""
-    notes = [*_run_notes(result.verified), *projection_notes(result), *_composed_notes(result)]
+    notes = [*_time_notes(result), *_accuracy_notes(result), *_composed_notes(result)]
     if result.verified:
         confidence = f"{100 * result.verified[0].confidence:g} %"
-        sure = ", ".join(f"{each.name} {each.on_front:.0%}" for each in result.verified)
-        notes.append(f"On the front of those verified, with what confidence: {sure}.")
+        notes.append(f"Confidence of being on the front of those verified: {_sure(result)}.")
         notes.append(
             f"Intervals at {confidence} confidence. Training time is the training loop alone; "
             "CPU and memory are the medians of the worker's process tree."
         )
     counts = status_counts(result.trials)
     notes.append(f"{count(len(result.trials), 'trial')}{': ' if counts else ''}{counts}.")
-    notes += disturbance_notes(result)
+    return [*notes, *disturbance_notes(result), *map(_as_sentence, result.notes)]
+
+
+def _sure(result: StudyResult) -> str:
+    """With what confidence which are on the front: "100 % trial 4, trial 8; 52 % default"."""
+    names: dict[str, list[str]] = {}
+    for each in sorted(result.verified, key=lambda each: -each.on_front):
+        names.setdefault(f"{100 * each.on_front:.0f} %", []).append(each.name)
+    return "; ".join(f"{sure} {', '.join(each)}" for sure, each in names.items())
+
+
+def _as_sentence(text: str) -> str:
+    ended = text if text.endswith((".", "!", "?")) else f"{text}."
+    return ended[:1].upper() + ended[1:]
+
+
+def _time_notes(result: StudyResult) -> list[str]:
+    """How the times of the verified configurations came about, a line for each way."""
+    whole = [each for each in result.verified if each.full_runs and not each.rate_runs]
+    mixed = [each for each in result.verified if each.full_runs and each.rate_runs]
+    rates = [each for each in result.verified if not each.full_runs]
+    notes = []
+    if whole:
+        runs = _extent([each.full_runs for each in whole], "whole, interleaved run")
+        each_of = " each" if whole[1:] else ""
+        notes.append(f"Time and accuracy of {_names(result, whole)}: from {runs}{each_of}.")
+    if mixed:
+        runs = _extent([each.full_runs for each in mixed], "whole run")
+        notes.append(
+            f"Time and accuracy of {_names(result, mixed)}: from {runs}; time {_rate(mixed)}."
+        )
+    if rates:
+        notes.append(f"Training time of {_names(result, rates)}: {_rate(rates)}.")
+    trial_0 = result.default
+    if trial_0 and trial_0.trial.projected and not result.verified:
+        share = f"{100 * trial_0.trial.share:.3g} %"
+        notes.append(
+            f"Training time of the default: from its rate over {share} of its iterations."
+        )
     return notes
 
 
-def _run_notes(verified: Iterable[Verified]) -> list[str]:
-    """How each configuration was measured again; equal ways share a line."""
-    ways: dict[str, list[str]] = {}
-    for each in verified:
-        way = count(each.full_runs, "full run")
-        if each.rate_runs:
-            way += (
-                f", training time re-measured over {100 * each.rate_share:.3g} % of the "
-                f"iterations in {count(each.rate_runs, 'interleaved repeat')}"
-            )
-        ways.setdefault(way, []).append(each.name)
-    return [f"{', '.join(names)}: {way}." for way, names in ways.items()]
+def _rate(measured: Sequence[Verified]) -> str:
+    """What a rate is of: "from its rate over 10 % of the iterations, in 2 interleaved runs"."""
+    shares = _ends([100 * each.rate_share for each in measured])
+    runs = _extent([each.rate_runs for each in measured], "interleaved run")
+    whose = "their rates" if measured[1:] else "its rate"
+    return f"from {whose} over {shares} % of the iterations, in {runs}"
+
+
+def _extent(numbers: Sequence[int], noun: str) -> str:
+    """Numbers of things, the least and the greatest: "2 runs", "2–5 runs"."""
+    most = max(numbers)
+    return count(most, noun) if min(numbers) == most else f"{_ends(numbers)} {noun}s"
+
+
+def _ends(numbers: Sequence[float]) -> str:
+    low, high = (f"{each:.3g}" for each in (min(numbers), max(numbers)))
+    return low if low == high else f"{low}–{high}"
+
+
+def _names(result: StudyResult, points: Sequence[Verified]) -> str:
+    """What a sentence calls them: "the default and runtime only"."""
+    default = "the default's first part" if result.default_part else "the default"
+    said = [default if each.is_default else printable(each.name) for each in points]
+    *first, last = said
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _accuracy_notes(result: StudyResult) -> list[str]:
+    """Where accuracies come from that are not those of a configuration's own runs."""
+    notes = [_as_sentence(result.reference)] if result.reference else []
+    told = result.default is not None and bool(result.default.accuracy_from)  # by the reference
+    default = verified_default(result)
+    if default is not None and default.accuracy_from and not told:
+        notes.append(f"Accuracy of the default: from {default.accuracy_from}.")
+    same = [each for each in result.verified if each.accuracy_from and not each.is_default]
+    if same:
+        why = "as nothing but the runtime setting differs"
+        notes.append(f"Accuracy of {_names(result, same)}: the default's, {why}.")
+    return notes
 
 
 def _composed_notes(result: StudyResult) -> list[str]:
     """Composed and verified times side by side, and what the race threw away."""
-    notes = [
-        f"{each.name.capitalize()}: {format_seconds(each.composed[0])} s and "
-        f"{100 * each.composed[1]:.2f} % composed, "
-        f"{format_seconds(each.train_time_s.value)} s and "
-        f"{100 * each.test_accuracy.value:.2f} % (test) verified"
-        + (
-            f": its composed {each.refuted} is refuted, the verified one stands."
-            if each.refuted
-            else "."
-        )
-        for each in result.verified
-        if each.composed is not None
-    ]
+    notes = [_composed_note(each, *each.composed) for each in result.verified if each.composed]
     runtimes = result.runtimes
     if runtimes is not None:
         raced = f"{count(len(runtimes.settings), 'runtime setting')} raced in "
@@ -293,20 +259,16 @@ def _composed_notes(result: StudyResult) -> list[str]:
     return notes
 
 
-def projection_notes(result: StudyResult) -> list[str]:
-    """Says plainly of which configurations the time is projected, not measured in full."""
-    names = [each.name for each in result.verified if each.projected]
-    if not result.verified and result.default and result.default.trial.share < 1:
-        names = ["default"]
-    if not names:
-        return []
-    share = result.default.trial.share if result.default else 1.0
-    part = f"{100 * share:.3g} %" if share < 1 else "a part"
-    return [
-        f"Projected, not measured in full: {', '.join(names)} trained only {part} of its "
-        "iterations; its time is projected from that rate, and its accuracy is that of the "
-        "shorter training."
-    ]
+def _composed_note(point: Verified, time_s: float, accuracy: float) -> str:
+    """Composed and verified figures of one; of the time alone where only that was measured."""
+    composed = f"{format_seconds(time_s)} s"
+    verified = f"{format_seconds(point.train_time_s.value)} s"
+    if not point.accuracy_from:
+        composed += f" and {100 * accuracy:.2f} %"
+        verified += f" and {100 * point.test_accuracy.value:.2f} % (test)"
+    fate = f": its composed {point.refuted} is refuted, the verified one stands"
+    name = printable(point.name).capitalize()
+    return f"{name}: {composed} composed, {verified} verified{fate if point.refuted else ''}."
 
 
 def status_counts(trials: Iterable[TrialResult]) -> str:
@@ -316,12 +278,16 @@ def status_counts(trials: Iterable[TrialResult]) -> str:
 
 
 def disturbance_notes(result: StudyResult) -> list[str]:
-    """How many measurements were thrown away, and how many stand though they were disturbed."""
+    """How many measurements were thrown away, what that cost, and how many stand disturbed."""
     runs = (*result.trials, *result.verifications)
     marked = sum(1 for each in runs if each.measurement and each.measurement.disturbed)
     notes = []
     if result.discarded:
-        notes.append(f"{count(result.discarded, 'disturbed measurement')} discarded and repeated.")
+        lost_s = sum(lost.wall_time_s for each in runs for lost in each.discarded)
+        notes.append(
+            f"{count(result.discarded, 'disturbed measurement')} discarded and repeated, which "
+            f"cost {format_seconds(lost_s)} s."
+        )
     if marked:
         notes.append(f"{count(marked, 'measurement')} kept though disturbed, and marked so.")
     return notes or ["No measurement was disturbed."]

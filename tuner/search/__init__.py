@@ -1,7 +1,27 @@
-"""Search strategies: what to try next, as ask and tell."""
+"""Search strategies: what to do next, and what is learnt from how it ended."""
 
 from tuner.search.factored import FactoredSearch
-from tuner.search.joint import Driver, JointSearch
+from tuner.search.joint import JointSearch
+from tuner.search.optuna_study import Driver, OptunaStudy
+from tuner.search.outlook import Aim, Outlook, Target
 from tuner.search.raytune import RayTuneSearch
+from tuner.search.strategy import Probe, Races, Step, Stop, Strategy, Train, Verify, View
 
-__all__ = ["Driver", "JointSearch", "FactoredSearch", "RayTuneSearch"]
+__all__ = [
+    "Aim",
+    "Driver",
+    "FactoredSearch",
+    "JointSearch",
+    "OptunaStudy",
+    "Outlook",
+    "Probe",
+    "Races",
+    "RayTuneSearch",
+    "Step",
+    "Stop",
+    "Strategy",
+    "Target",
+    "Train",
+    "Verify",
+    "View",
+]

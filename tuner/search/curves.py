@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -21,9 +22,12 @@ from threadpoolctl import ThreadpoolController
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 
-_LEAST_ERROR = 1e-3
-_MOST_POINTS = 240  # a fit takes the cube of this
+LEAST_ERROR = 1e-3
+_MOST_POINTS = 320  # a fit takes the cube of this
 _REFIT = 1.25  # the shape of the process is fitted anew when there is so many times as much data
+_NOISE = (0.01, 0.1)  # variance of a look; few looks that happen to agree prove no less
+_ALONG = (0.5, 1.5)  # of the axis of the iterations, along which errors fall steadily
+_SCALES = (0.2, 1.0)  # of the cube: two curves that agree prove no param to be without effect
 _QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 50, 70, 90 %
 _TIMES = 48
 _BLIND = 40  # places at which the model is told that the first iteration still guesses
@@ -70,8 +74,10 @@ class CurveModel:
         afresh = self._kernel is None or len(points) >= _REFIT * self._fitted_with
         kernel = self._kernel
         if kernel is None:
-            smooth = Matern([0.5] * points.shape[1], (0.05, 10.0), nu=2.5)
-            kernel = ConstantKernel(1.0, (0.05, 50.0)) * smooth + WhiteKernel(0.01, (1e-4, 0.3))
+            dimensions = points.shape[1] - 1
+            bounds = [*[_SCALES] * dimensions, _ALONG]
+            smooth = Matern([*[0.5] * dimensions, 0.8], bounds, nu=2.5)
+            kernel = ConstantKernel(1.0, (0.3, 5.0)) * smooth + WhiteKernel(0.015, _NOISE)
         self._model = GaussianProcessRegressor(
             kernel,
             normalize_y=True,
@@ -93,7 +99,7 @@ class CurveModel:
             (
                 *curve.place,
                 math.log(iteration) / self._scale,
-                math.log(1 - accuracy + _LEAST_ERROR),
+                math.log(1 - accuracy + LEAST_ERROR),
             )
             for curve in curves
             for iteration, accuracy in zip(curve.iterations, curve.accuracy, strict=True)
@@ -116,6 +122,12 @@ class CurveModel:
         self._libraries = self._libraries or ThreadpoolController()
         with self._libraries.limit(limits=1):
             yield
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of a look about the curve, as a logarithm of the error."""
+        kernel: Any = self._kernel
+        return float(math.sqrt(kernel.k2.noise_level) * self._model._y_train_std)
 
     def predict(self, places: _Array, iterations: _Array) -> tuple[_Array, _Array]:
         """Curves at new places.
@@ -142,7 +154,7 @@ class CurveModel:
 
 def expected_accuracy(mean: _Array) -> _Array:
     """What a prediction's mean, the logarithm of the error, is as an accuracy (fraction)."""
-    return 1 + _LEAST_ERROR - np.exp(mean)
+    return 1 + LEAST_ERROR - np.exp(mean)
 
 
 def merit(accuracy: float) -> float:
@@ -151,7 +163,7 @@ def merit(accuracy: float) -> float:
     Halving the error counts the same wherever it begins, as it does to those who train: on the
     plain scale of accuracy the way from 98 to 99 % would be worth nothing beside the one to 90 %.
     """
-    return math.log(BLIND_ERROR + _LEAST_ERROR) - math.log(max(1 - accuracy, 0.0) + _LEAST_ERROR)
+    return math.log(BLIND_ERROR + LEAST_ERROR) - math.log(max(1 - accuracy, 0.0) + LEAST_ERROR)
 
 
 def front_area(front: Sequence[tuple[float, float]], times_s: _Array, least: float) -> float:
@@ -206,7 +218,7 @@ def front_gain(
     gains = np.zeros(mean.shape)
     reached = axis[None, None, :] >= logs[:, :, None]  # (n, k, t)
     for quantile in _QUANTILES:
-        merits = math.log(BLIND_ERROR + _LEAST_ERROR) - (mean + quantile * deviation)
+        merits = math.log(BLIND_ERROR + LEAST_ERROR) - (mean + quantile * deviation)
         above = np.maximum(merits[:, :, None] - known, 0.0) * reached
         on_the_way = above if seen is None else above * seen[:, :, None]
         before = np.maximum.accumulate(on_the_way, axis=1)

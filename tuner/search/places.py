@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from tuner.search.curves import Curve
 from tuner.space import Choices, Range, SearchSpace
-from tuner.trial import Params, ParamValue
+from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
+
+_Array = np.typing.NDArray[np.float64]
+_CLIFF = 0.15  # of the cube: how far from what diverged it is no longer likely
 
 
 class AccuracyCube:
@@ -37,6 +41,46 @@ class AccuracyCube:
         return tuple(
             _coordinate(self._space.params[name], params[name], params) for name in self._names
         )
+
+    def curves(self, results: Sequence[TrialResult]) -> list[Curve]:
+        """The learning curves of what was trained and did not diverge."""
+        found = []
+        for each in results:
+            points = [point for point in each.checkpoints if point.iteration > 0]
+            if points and each.usable:
+                found.append(
+                    Curve(
+                        self.place(each.params),
+                        tuple(point.iteration for point in points),
+                        tuple(point.val_accuracy for point in points),
+                    )
+                )
+        return found
+
+    def stability(self, places: _Array, results: Sequence[TrialResult]) -> _Array:
+        """How likely trainings are not to diverge, by those that did.
+
+        Divergence is a cliff, which a smooth model of accuracy would round off far into what
+        trains well. What diverged at some rate is believed to diverge at any higher one, and
+        near the other params.
+
+        Args:
+            places: Shape (n, d).
+            results: All that was trained.
+
+        Returns:
+            Probabilities, shape (n,).
+        """
+        diverged = [
+            self.place(each.params) for each in results if each.status is TrialStatus.DIVERGED
+        ]
+        stable: _Array = np.ones(len(places))
+        rate = self._names.index("learning_rate")
+        for each in diverged:
+            apart = places - np.array(each)
+            apart[:, rate] = np.minimum(apart[:, rate], 0.0)
+            stable *= 1 - np.exp(-0.5 * (apart**2).sum(axis=1) / _CLIFF**2)
+        return stable
 
     def draw(self, random: np.random.Generator) -> dict[str, ParamValue]:
         """The part of some params of the space."""

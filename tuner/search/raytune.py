@@ -5,61 +5,100 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import logging
-from typing import Any
+import warnings
+from collections.abc import Sequence
 
 import optuna
 
 from tuner.errors import ConfigError
-from tuner.search.joint import JointSearch
-from tuner.trial import ParamValue
+from tuner.results import front_of
+from tuner.search.optuna_study import OptunaStudy
+from tuner.search.strategy import Train, View
+from tuner.trial import TrialResult
 
 
-class RayTuneSearch(JointSearch):
-    """Ask and tell through ``ray.tune.search.optuna.OptunaSearch``, its study kept as ours is.
+class RayTuneSearch:
+    """Asks and tells through ``ray.tune.search.optuna.OptunaSearch``; see ``Strategy``.
 
     Args:
-        args, kwargs: Of ``JointSearch``.
+        study: Where OptunaSearch keeps its trials. They are ended through OptunaSearch too.
 
     Raises:
         ConfigError: If Ray Tune is not installed.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    shortest = 0
+    warm = False
+    lanes = 1
+
+    def __init__(self, study: OptunaStudy) -> None:
         if not importlib.util.find_spec("ray"):
             raise ConfigError("search=raytune needs the package ray: pip install 'tuner[ray]'")
-        super().__init__(*args, **kwargs)
         from ray.tune.search.optuna import OptunaSearch
 
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
-        self._names = [each.name for each in self.objectives]
+        self.study = study
+        self.front: list[TrialResult] = []
+        self.derived: list[TrialResult] = []
+        self._starts = study.space.start_points(study.default)
+        self._goals = [each.name for each in study.objectives]
         self._searcher = OptunaSearch(
             space=self._define,
-            metric=self._names,
-            mode=[each.direction.value[:3] for each in self.objectives],
-            sampler=self._study.sampler,
-            study_name=self._study.study_name,
-            storage=self._study._storage,
+            metric=self._goals,
+            mode=[each.direction.value[:3] for each in study.objectives],
+            sampler=study.optuna.sampler,
+            study_name=study.optuna.study_name,
+            storage=study.optuna._storage,
         )
+        self._end_elsewhere, study.end_trial = study.end_trial, self._end
         self._counter = itertools.count()
-        self._names_there: dict[int, str] = {}  # our numbers, which a repeated trial keeps
-        self._asked: tuple[int, dict[str, ParamValue]] = 0, {}
+        self._names: dict[int, str] = {}  # OptunaSearch's, by numbers that repeated trials keep
+        self._asked = Train(0, {})
 
-    def _ask(self, limit_s: float) -> tuple[int, dict[str, ParamValue]]:  # noqa: ARG002 - for factored
-        self._following = self._next_number()
-        name = str(next(self._counter))
-        self._searcher.suggest(name)
-        self._names_there[self._asked[0]] = name
-        return self._asked
+    def next(self, view: View) -> Train:  # noqa: ARG002 - a sampler does not look at the clock
+        """Train what OptunaSearch proposes, the default and the start points before."""
+        with self.study.alone():
+            self.study.enqueue_first(self._starts)
+            name = str(next(self._counter))
+            with warnings.catch_warnings():
+                # a busy machine makes it believe that trials are trained while they are asked for
+                warnings.filterwarnings("ignore", "Define-by-run function")
+                self._searcher.suggest(name)
+            self._names[self._asked.number] = name
+            return self._asked
 
     def _define(self, trial: optuna.Trial) -> None:
-        """Searched are the space's params; OptunaSearch notes what is drawn for itself."""
-        self._asked = self._begin(trial, self._following)
+        """Draw the space's params; OptunaSearch notes for itself what is drawn."""
+        self._asked = Train(*self.study.begin(trial))
 
-    def _tell(self, number: int, trial: optuna.Trial, values: list[float] | None) -> None:
-        name = self._names_there.pop(number, None)
+    def tell(self, result: TrialResult) -> None:
+        """Learn how a trial ended."""
+        if self.study.tell(result):
+            self._learn([result])
+
+    def recall(self, results: Sequence[TrialResult]) -> None:
+        """Go on where an earlier session stopped."""
+        self.study.recall(results)
+        self._learn(results)
+
+    def retry(self, number: int) -> None:
+        """Ask again for a trial that was left running."""
+        self.study.retry(number)
+
+    def learn_paces(self) -> None:
+        """Learn nothing: there is no race."""
+
+    def beside(self, _point: TrialResult) -> None:
+        """Each trial measures times, so that nothing may run beside it."""
+
+    def _learn(self, results: Sequence[TrialResult]) -> None:
+        self.front = front_of([*self.front, *results], self.study.objectives)
+
+    def _end(self, number: int, trial: optuna.Trial, values: list[float] | None) -> None:
+        name = self._names.pop(number, None)
         if name is None:  # asked by an earlier process
-            super()._tell(number, trial, values)
+            self._end_elsewhere(number, trial, values)
         elif values is None:
             self._searcher.on_trial_complete(name, error=True)
         else:
-            self._searcher.on_trial_complete(name, dict(zip(self._names, values, strict=True)))
+            self._searcher.on_trial_complete(name, dict(zip(self._goals, values, strict=True)))

@@ -15,8 +15,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from tuner import __version__
 from tuner.api import answer, configuration
 from tuner.errors import NothingRecommended, TunerError
+from tuner.evidence import Evidence
 from tuner.pareto import OBJECTIVES, pareto_front
-from tuner.recommendation import Evidence, Limits, recommend
+from tuner.recommendation import Limits, recommend
 from tuner.registry import list_frameworks, load_framework
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
@@ -149,7 +150,7 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
     async def recommendations(asked: Annotated[Question, Query()]) -> Answer:
         """Which verified configuration a job should run with, under its limits."""
         now = records.current
-        limits = Limits(**asked.model_dump(exclude={"framework", "dataset", "objective"}))
+        limits = limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
         fresh = [each for each in evidence if each.study not in now.stale]
         try:  # what was measured elsewhere or with other libraries only where nothing else will do
@@ -167,6 +168,14 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
         return front_points(records.current, asked.framework or "", asked.dataset)
 
 
+def limits_of(asked: Question) -> Limits:
+    """The limits of a question."""
+    given = asked.model_dump(exclude={"framework", "dataset", "objective"})
+    if asked.max_accuracy_loss == "none":
+        given["max_accuracy_loss"] = None
+    return Limits(**given)
+
+
 def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint]:
     """Verified configurations on a data set, by training time."""
     evidence = [each for each in now.evidence_for(framework, dataset) if each.jobs_per_host == 1]
@@ -178,7 +187,7 @@ def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint
             name=str(each.figures["name"]),
             study_run_id=each.study,
             verdict=str(each.figures["verdict"]),
-            is_default=each.figures["name"] == "default",
+            is_default=each.is_default,
             on_front=index in front,
         )
         for index, each in enumerate(evidence)

@@ -6,11 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from tuner.evidence import MARGIN
+from tuner.verified import Role
+
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 """Of a framework or data set: no path, nothing for a shell."""
 Limit = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(<=|>=)[0-9.]{1,20}$")]
 """A constraint such as peak_memory_mb<=2048."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _MOST_STUDY_S = 7 * 86400.0
 Param = int | float | str | None
 
@@ -27,7 +31,14 @@ class Question(_Strict):
     max_train_time_s: Positive | None = None
     max_memory_mb: Positive | None = Field(None, description="peak, MiB")
     min_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="on the test split, fraction"
+        None,
+        description="on the test split, fraction: the lower end of the interval keeps it, or no "
+        "proven loss against a default that was measured at or above it",
+    )
+    max_accuracy_loss: Fraction | Literal["none"] = Field(
+        MARGIN,
+        description="that may be lost against the framework's default, fraction; 0.002 is no loss "
+        "as studies prove it, none allows any",
     )
     cores: Annotated[int, Field(gt=0, le=65536)] | None = Field(
         None, description="CPUs that the job will have, as many as it was measured on"
@@ -61,6 +72,9 @@ class StudyRequest(_Strict):
     dataset: Name = "mnist"
     model: Literal["default", "lenet"] | None = None
     search: Literal["factored", "joint", "raytune"] | None = None
+    goal: Literal["no_loss", "accuracy"] | None = Field(
+        None, description="what is looked for first; else no_loss"
+    )
     budget: Literal["quick", "default", "thorough"] | None = None
     time_s: Annotated[float, Field(ge=1, le=_MOST_STUDY_S)] | None = Field(
         None, description="of the whole study, s; else that of the budget"
@@ -117,6 +131,14 @@ class Figure(BaseModel):
     high: float
 
 
+class Ratio(BaseModel):
+    """A ratio with its interval; an end that cannot be given is null."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
 class Measured(BaseModel):
     """What was measured: seconds, bytes, fractions."""
 
@@ -147,10 +169,16 @@ class Proof(BaseModel):
     fingerprint: str
 
 
+_ROLE = "what it was verified for: " + ", ".join(each.value for each in Role)
+_NO_LOSS = "whether no loss of accuracy against the framework's default is proven"
+
+
 class Point(BaseModel):
     """A verified configuration in short."""
 
     framework: str
+    role: str = Field(description=_ROLE)
+    no_loss: bool = Field(description=_NO_LOSS)
     params: dict[str, Param]
     test_accuracy: float
     train_time_s: float
@@ -163,9 +191,14 @@ class Answer(BaseModel):
     framework: str
     dataset: str
     model: str
+    role: str = Field(description=_ROLE)
+    no_loss: bool = Field(description=_NO_LOSS)
+    assurance: str = Field(description="how sure it is that nothing is lost, or what is lost")
+    note: str | None = Field(None, description="why it is the untouched default, where it is")
     params: dict[str, Param]
     environment: dict[str, str]
     settings: str | None = Field(None, description="the framework's own settings file")
+    speedup: Ratio | None = Field(description="against the default, whose own is null")
     measured: Measured
     jobs_per_hour: float = Field(description="trainings that the whole host ends in an hour")
     promised: Promise

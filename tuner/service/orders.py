@@ -10,11 +10,10 @@ from typing import Any
 
 from tuner.composing import compose
 from tuner.errors import NothingRecommended
-from tuner.recommendation import Evidence
+from tuner.evidence import Evidence
 from tuner.service.models import RecheckRequest, StudyRequest
 from tuner.validation import validate
 
-_RECHECK_SHARE = 0.05  # of the default's iterations, from which its time is projected
 _composing = threading.Lock()  # Hydra keeps its state in globals
 
 
@@ -56,7 +55,7 @@ def words_of_recheck(
     Raises:
         NothingRecommended: If it verified nothing but the default.
     """
-    finalists = [each for each in evidence if each.figures["name"] != "default"]
+    finalists = [each for each in evidence if not each.is_default]
     if not finalists:
         raise NothingRecommended(
             f"study {request.study_id} verified nothing that could be checked"
@@ -68,7 +67,6 @@ def words_of_recheck(
             f"framework={first.framework}", f"dataset={first.dataset}", f"model={first.model}",
             "search=joint", "search.warm_start=false", f"prior=[{prior}]",
             f"budget.trials={len(finalists) + 1}", f"verify.finalists={len(finalists)}",
-            "baseline=projected", f"budget.default_share={_RECHECK_SHARE}",
             f"executor.jobs_per_host={first.jobs_per_host}",
             f"seed={secrets.randbelow(2**31)}",  # a study of its own, not the one before
             *kept,

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import jinja2
 
 from tuner import __version__
-from tuner.recommendation import Evidence
+from tuner.evidence import Evidence, StudyAnswers, answers_among, percent
 from tuner.service.jobs import COMPLETE, OPEN, Job
 from tuner.service.records import Snapshot
+from tuner.tracking import StudyRecord
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 720, 380, 64, 44, 16
 _MOST_STUDIES = 50
@@ -56,6 +57,7 @@ def render_page(now: Snapshot, jobs: Sequence[Job]) -> str:
         version=__version__,
         now=now,
         plots=[_plot(each, now.evidence_for("", each)) for each in datasets],
+        answers=_answers(now),
         studies=now.studies[:_MOST_STUDIES],
         jobs=[each for each in jobs if each.state != COMPLETE][:_MOST_STUDIES],
         open_states=OPEN,
@@ -63,6 +65,24 @@ def render_page(now: Snapshot, jobs: Sequence[Job]) -> str:
         frameworks=sorted({each.framework for each in now.evidence}),
         size=(_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE),
     )
+
+
+def _answers(now: Snapshot) -> list[tuple[StudyRecord, StudyAnswers]]:
+    """What the newest studies proved; those that verified nothing are left out."""
+    points: dict[str, list[Evidence]] = {}
+    for each in now.evidence:
+        points.setdefault(each.study, []).append(each)
+    studies = [each for each in now.studies[:_MOST_STUDIES] if each.run_id in points]
+    return [(each, answers_among(points[each.run_id])) for each in studies]
+
+
+def _in_short(point: Evidence | None) -> str:
+    """An answer as a cell of a table: speed-up and accuracy."""
+    if point is None:
+        return "none proven"
+    ratio = point.speedup.value
+    pace = f"{ratio:.3g}x faster" if ratio >= 1 else f"{1 / ratio:.3g}x slower"
+    return f"{pace}, {point.train_time_s:.3g} s, {percent(point.test_accuracy)}"
 
 
 def _plot(dataset: str, evidence: Sequence[Evidence]) -> Plot:
@@ -88,9 +108,9 @@ def _plot(dataset: str, evidence: Sequence[Evidence]) -> Plot:
             across(log),
             up(each.accuracy),
             colours[each.framework],
-            each.figures["name"] == "default",
+            each.is_default,
             f"{each.framework}, {each.figures['name']}: {each.train_time_s:.3g} s, "
-            f"{each.accuracy:.2%}",
+            f"{each.assurance}",
         )
         for each, log in zip(evidence, logs, strict=True)
     ]
@@ -122,4 +142,4 @@ _ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {"ago": _ago, "count": _count}
+_ENVIRONMENT.filters |= {"ago": _ago, "count": _count, "in_short": _in_short}

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tuner.errors import StorageError, TunerError
+from tuner.evidence import Evidence, evidence_of
 from tuner.measure import fingerprint, machine_facts, parse_cores
-from tuner.recommendation import Evidence, evidence_of
 from tuner.registry import load_framework
 from tuner.runtimes import find_runtime
 from tuner.tracking import CROSS, StudyRecord, load_everything
@@ -36,12 +36,14 @@ class Snapshot:
     fault: str = ""
 
     def evidence_for(self, framework: str, dataset: str) -> list[Evidence]:
-        """The verified points of a framework (of all if empty) on a data set."""
-        return [
-            each
-            for each in self.evidence
-            if each.dataset == dataset and framework in ("", each.framework)
-        ]
+        """The verified points of a framework (of all if empty) on a data set.
+
+        Where nothing was measured on it, those of studies that were asked for it and had to use
+        another data set in its place.
+        """
+        of_framework = [each for each in self.evidence if framework in ("", each.framework)]
+        found = [each for each in of_framework if each.dataset == dataset]
+        return found or [each for each in of_framework if each.requested == dataset]
 
 
 @dataclass

@@ -7,7 +7,13 @@ an interruption left half-written is written anew.
 
 from __future__ import annotations
 
-from tuner.tracking.reading import StudyRecord, load_everything, load_fronts, load_results
+from tuner.tracking.reading import (
+    StudyRecord,
+    load_everything,
+    load_fronts,
+    load_results,
+    newest_experiment,
+)
 from tuner.tracking.store import (
     CROSS,
     TRIAL_TAG,
@@ -16,7 +22,7 @@ from tuner.tracking.store import (
     default_tracking_uri,
     experiment_name,
 )
-from tuner.tracking.writing import Tracker
+from tuner.tracking.writing import TrackedDataset, Tracker
 
 __all__ = [
     "CROSS",
@@ -25,9 +31,11 @@ __all__ = [
     "check_writable",
     "connect",
     "experiment_name",
+    "TrackedDataset",
     "Tracker",
     "StudyRecord",
     "load_results",
     "load_everything",
     "load_fronts",
+    "newest_experiment",
 ]

@@ -37,6 +37,7 @@ class StudyRecord:
         front: Content of its ``front.json``.
         run_ids: Run of each trial by its name, such as ``verify-0003``.
         ended: Seconds since the epoch at which the study was last written.
+        requested: Name of the data set that was asked for, which another may have replaced.
     """
 
     uri: str
@@ -44,6 +45,7 @@ class StudyRecord:
     front: Mapping[str, Any]
     run_ids: Mapping[str, str]
     ended: float
+    requested: str = ""
 
 
 def _reader(uri: str) -> MlflowClient | None:
@@ -66,6 +68,21 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     parents = search_runs(client, experiment.experiment_id, _STUDIES)
     records = (_record(client, uri, parent) for parent in parents)
     return [each for each in records if each is not None]
+
+
+def newest_experiment(uri: str) -> str | None:
+    """The id of the experiment that the newest study belongs to; ``None`` without any study.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+    client = _reader(uri)
+    if client is None:
+        return None
+    every = [each.experiment_id for each in client.search_experiments()]
+    newest = ["attributes.start_time DESC"]
+    runs = client.search_runs(every, _STUDIES, max_results=1, order_by=newest)
+    return str(runs[0].info.experiment_id) if runs else None
 
 
 def load_everything(
@@ -108,7 +125,8 @@ def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
         return None
     children = children_of(client, parent.info.experiment_id, parent.info.run_id)
     runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
-    return StudyRecord(uri, parent.info.run_id, front, runs, _ended(parent))
+    requested = parent.data.tags.get("dataset_requested", "")
+    return StudyRecord(uri, parent.info.run_id, front, runs, _ended(parent), requested)
 
 
 def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any]]:

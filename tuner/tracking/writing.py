@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tuner
+from tuner.errors import StorageError
 from tuner.tracking.store import (
     PARENT_TAG,
     STUDY_TAG,
@@ -23,6 +28,24 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _KEPT_FILES = ("trial.json", "events.jsonl", "log.txt")
+_NOTE = "mlflow.note.content"
+"""MLflow's tag for a run's description."""
+_DIGEST_LETTERS = 8  # as many as MLflow gives its own; the whole digest is in the source
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedDataset:
+    """The data set of a study as MLflow shows it.
+
+    Attributes:
+        name: Of the data set really used.
+        digest: Tells its content and split; MLflow shows the first 8 letters.
+        source: Where it came from, in words or as an address.
+    """
+
+    name: str
+    digest: str
+    source: str
 
 
 class Tracker:
@@ -37,6 +60,7 @@ class Tracker:
         tags: Further tags of the parent run; its trials share the ``fingerprint``.
         params: Configuration of the study, a tree, shown as params of the parent run.
         fresh: Throw away what an earlier study of this id left.
+        dataset: What all of its runs trained on; shown as the parent run's input.
 
     Raises:
         StorageError: If the store cannot be used.
@@ -53,6 +77,7 @@ class Tracker:
         tags: Mapping[str, str],
         params: Mapping[str, Any],
         fresh: bool = False,
+        dataset: TrackedDataset | None = None,
     ) -> None:
         check_writable(uri, folder)
         self._fingerprint = tags["fingerprint"]
@@ -64,8 +89,10 @@ class Tracker:
         if parents and not fresh:
             self.run_id = parents[0].info.run_id
         else:
-            self.run_id = self._create(name, {**tags, STUDY_TAG: study_id})
+            self.run_id = self._create(name, {**_study_tags(), **tags, STUDY_TAG: study_id})
             self._log(self.run_id, params=_flatten(params))
+            if dataset is not None:
+                self._log_dataset(dataset)
         self._logged = self._reconcile()
 
     def _delete(self, parents: Sequence[str]) -> None:
@@ -75,8 +102,9 @@ class Tracker:
             self._client.delete_run(parent)
 
     def begin(self) -> None:
-        """The study goes on: show it as running."""
+        """The study goes on: show it as running, without what was said of its end."""
         self._client.update_run(self.run_id, status="RUNNING")
+        self._client.set_tag(self.run_id, _NOTE, "")
 
     def _reconcile(self) -> set[str]:
         """Names of the trials already written; half-written ones are deleted."""
@@ -95,6 +123,18 @@ class Tracker:
             self._experiment, start_time=milliseconds, tags=dict(tags), run_name=name
         )
         return str(run.info.run_id)
+
+    def _log_dataset(self, dataset: TrackedDataset) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        known = Dataset(
+            name=dataset.name,
+            digest=dataset.digest[:_DIGEST_LETTERS],
+            source_type="tuner",
+            source=json.dumps({"source": dataset.source, "sha256": dataset.digest}),
+        )
+        use = [InputTag("mlflow.data.context", "training")]
+        self._client.log_inputs(self.run_id, datasets=[DatasetInput(known, tags=use)])
 
     def _log(
         self,
@@ -127,7 +167,11 @@ class Tracker:
             **_tags(result),
         }
         run_id = self._create(trial.name, tags, start=time.time() - wall)
-        metrics = [(name, value, result.iterations) for name, value in result.metrics.items()]
+        metrics = [
+            (name, value, result.iterations)
+            for name, value in result.metrics.items()
+            if not trial.accuracy_only or name.endswith("accuracy")
+        ]
         for point in result.checkpoints:
             # the last one is the result itself, logged above at the same step
             if point.iteration < result.iterations:
@@ -143,13 +187,53 @@ class Tracker:
         self._logged.add(trial.name)
 
     def finish(
-        self, files: Sequence[Path], tags: Mapping[str, str], *, complete: bool = True
+        self,
+        files: Sequence[Path],
+        tags: Mapping[str, str],
+        *,
+        complete: bool = True,
+        metrics: Mapping[str, float] | None = None,
+        description: str = "",
     ) -> None:
-        """Attach the report's files and end the parent run."""
-        self._log(self.run_id, tags=tags)
+        """Attach the report's files and end the parent run.
+
+        Args:
+            files: Of the report.
+            tags: Further tags of the parent run.
+            complete: Whether the study came to its end.
+            metrics: What the study answers, by name.
+            description: What the UI shows at the top of the run, Markdown.
+        """
+        figures = [(name, value, 0) for name, value in (metrics or {}).items()]
+        note = {_NOTE: description} if description else {}
+        self._log(self.run_id, metrics=figures, tags={**tags, **note})
         for path in files:
             self._client.log_artifact(self.run_id, str(path))
         self._client.set_terminated(self.run_id, status="FINISHED" if complete else "KILLED")
+
+    def fail(self, reason: str) -> None:
+        """End the parent run as failed; ``reason`` becomes its description.
+
+        A study that had ended before stays as it is. A store that cannot be written is passed
+        over, for it must not hide why the study failed.
+        """
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        with contextlib.suppress(MlflowException, SQLAlchemyError, StorageError, OSError):
+            if self._client.get_run(self.run_id).info.status == "RUNNING":
+                self._log(self.run_id, tags={_NOTE: f"**Failed:** {reason}"})
+                self._client.set_terminated(self.run_id, status="FAILED")
+
+
+def _study_tags() -> dict[str, str]:
+    """What tells a study's run from those of its trials, and who wrote it."""
+    return {
+        "kind": "study",
+        "tuner.version": tuner.__version__,
+        "mlflow.source.name": "tuner",
+        "mlflow.source.type": "LOCAL",
+    }
 
 
 def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -170,6 +254,7 @@ def _tags(result: TrialResult) -> dict[str, str]:
         "seed": str(result.trial.seed),
         "share": f"{result.trial.share:g}",
         "log_tail": result.log_tail,
+        "accuracy_only": "true" if result.trial.accuracy_only else "",
     }
     if result.measurement:
         tags |= {
@@ -186,6 +271,6 @@ def _experiment_id(client: MlflowClient, name: str, uri: str, folder: Path) -> s
     if found:
         return str(found.experiment_id)
     location = (folder / "mlruns").absolute().as_uri() if local_database(uri) else None
-    # opens the UI at training runs instead of language models
+    # for UIs that open by an experiment's kind; others ask for ?workflowType=machine_learning
     kind = {"mlflow.experimentKind": "custom_model_development"}
     return str(client.create_experiment(name, artifact_location=location, tags=kind))

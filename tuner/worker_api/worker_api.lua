@@ -264,9 +264,11 @@ local function train(trial, step, evaluate, max_chunk)
          return {iteration = iteration, train_time_s = train_s, val_accuracy = 0 / 0}, 0
       end
       -- on the way, evaluation may not cost more than the training it follows
-      if over or (marks[iteration] and train_s - seen_s >= eval_s) then
+      local due = marks[iteration] and (trial.every_mark or train_s - seen_s >= eval_s)
+      if over or due then
          local accuracy = evaluate("validation")
          local checkpoint = {iteration = iteration, train_time_s = train_s, loss = loss}
+         checkpoint.test_accuracy = trial.every_mark and evaluate("test") or nil
          checkpoint.val_accuracy = accuracy
          trial:emit("checkpoint", checkpoint)
          check_learning(trial, iteration, loss, accuracy)

@@ -64,6 +64,8 @@ def importing(name):
 class Trial(object):
     """One trial: the entries of ``trial.json`` as attributes, and its event file."""
 
+    every_mark = False  # whether both splits are looked at there, whatever that costs
+
     def __init__(self, folder):
         self.folder = folder
         with open(os.path.join(folder, "trial.json")) as source:
@@ -236,14 +238,17 @@ def _train(trial, step, evaluate, max_chunk):
                 "eval_s": 0.0,
             }
         # on the way, evaluation may not cost more than the training it follows
-        if over or (iteration in marks and train_s - seen_s >= eval_s):
+        due = iteration in marks and (trial.every_mark or train_s - seen_s >= eval_s)
+        if over or due:
             accuracy = evaluate("validation")
+            test_accuracy = evaluate("test") if trial.every_mark else None
             trial.emit(
                 "checkpoint",
                 iteration=iteration,
                 train_time_s=train_s,
                 loss=loss,
                 val_accuracy=accuracy,
+                test_accuracy=test_accuracy,
             )
             _check_learning(trial, iteration, loss, accuracy)
             seen_s, eval_s = train_s, clock() - now

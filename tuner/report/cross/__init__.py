@@ -6,6 +6,7 @@ Frameworks were measured one after the other: what is said of two of them carrie
 from __future__ import annotations
 
 from tuner.report.cross.files import write_cross_report
+from tuner.report.cross.ledger import cross_lines, cross_metrics
 from tuner.report.cross.terminal import print_cross_summary
 
-__all__ = ["print_cross_summary", "write_cross_report"]
+__all__ = ["cross_lines", "cross_metrics", "print_cross_summary", "write_cross_report"]

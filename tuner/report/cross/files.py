@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tuner.report.cross.ledger import finest, reasons, titles
+from tuner.report.cross.ledger import finest, no_loss_mean, reasons, titles
 from tuner.report.files import json_bytes, write_files
 from tuner.report.front import SCHEMA, front_json, plain_values
 from tuner.results import CrossResult, StudyResult, front_of
@@ -38,7 +38,8 @@ def cross_json(result: CrossResult) -> dict[str, Any]:
     Returns:
         ``cross_id``, ``dataset``, ``model``, ``machine``, ``warnings``, ``budget_s``,
         ``complete``, ``command``; ``ledger`` (a framework each: ``framework``, ``title``,
-        ``study_id``, ``default`` and ``best`` as in a study's ``verified``); ``front`` (over all
+        ``study_id``, ``answers``, ``default`` and ``best`` as in a study's ``verified``);
+        ``no_loss_geometric_mean`` (a ratio; what is not proven counts as 1); ``front`` (over all
         frameworks on the validation split, unverified: ``framework``, ``trial_number``,
         ``params``, ``metrics``); ``left_out`` (``framework``, ``reason``); ``studies`` (each
         framework's whole ``front_json``).
@@ -52,6 +53,7 @@ def cross_json(result: CrossResult) -> dict[str, Any]:
             for each in result.studies
             if each.verified
         ],
+        "no_loss_geometric_mean": no_loss_mean(result),
         "front": _front(result),
         "left_out": [
             {"framework": each.framework, "reason": reason}
@@ -69,19 +71,20 @@ _AS_THEY_ARE = (
 
 
 def _entry(study: StudyResult, title: str, document: dict[str, Any]) -> dict[str, Any]:
-    by_number = {each["trial_number"]: each for each in document["verified"]}
+    by_name = {each["name"]: each for each in document["verified"]}
     return {
         "framework": study.framework,
         "title": title,
         "study_id": study.study_id,
+        "answers": document["answers"],
         "default": document["verified"][0],
-        "best": by_number[finest(study).trial_number],
+        "best": by_name[finest(study).name],
     }
 
 
 def _front(result: CrossResult) -> list[dict[str, Any]]:
-    owners = {id(trial): study for study in result.studies for trial in study.trials}
-    trials = [trial for study in result.studies for trial in study.trials]
+    owned = [(study, point) for study in result.studies for point in study.points]
+    owners = {id(point): study for study, point in owned}
     return [
         {
             "framework": owners[id(each)].framework,
@@ -89,5 +92,5 @@ def _front(result: CrossResult) -> list[dict[str, Any]]:
             "params": each.params,
             "metrics": each.metrics,
         }
-        for each in front_of(trials, result.objectives)
+        for each in front_of([point for _, point in owned], result.objectives)
     ]

@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from dataclasses import dataclass
 
 from tuner.progress import format_seconds, printable
-from tuner.report.wording import (
-    VerifiedRow,
-    best_point,
-    count,
-    is_faster,
-    loses_accuracy,
-    verified_rows,
+from tuner.report.answers import (
+    best_tried,
+    priced_words,
+    proven,
+    same_accuracy,
+    study_metrics,
+    three_answers,
+    trade_offs,
 )
-from tuner.results import CostRatio, CrossResult, StudyResult, Verified
+from tuner.report.wording import VerifiedRow, count, verified_rows
+from tuner.results import CrossResult, StudyResult
+from tuner.verified import CostRatio, Verified
 
 COLUMNS = (
+    "no loss,\nspeed-up ×",
+    "runtime\nonly, ×",
+    "best gain,\npoints",
     "train\ntime, s",
-    "speed-up\n×",
     "accuracy\ntest, %",
-    "accuracy\ngain, points",
     "CPU\nchange, %",
     "peak memory\nchange, %",
 )
 """Headings of the figures in two lines, in the order of ``LedgerRow.cells``."""
 
+ANSWERS = 3
+"""How many of them, the first, are the three answers."""
+
+WORTH = 5.0
+"""A framework whose no-loss speed-up is below it says why."""
+
 _MOST_NAMED = 4  # frameworks that a headline can name one by one
+NOT_PROVEN = "not proven"
 
 Cell = tuple[str, str, str]
-"""Value, interval (or the default's value) and p-value as printed; each may be empty."""
+"""Value, interval (or the default's value) and p-value (or a remark); each may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +53,9 @@ class LedgerRow:
         title: Of the framework, told apart from others of the same title.
         study: Its study.
         default: Its verified default.
-        best: The configuration that is held against it.
-        cells: The figures under ``COLUMNS``, rounded for print.
+        best: The configuration that stands for it: its no-loss answer, if it has one.
+        cells: The figures under ``COLUMNS``, rounded for print: the three answers, each of its
+            own configuration, then those of ``best``.
     """
 
     title: str
@@ -70,31 +83,66 @@ def titles(result: CrossResult) -> dict[str, str]:
 
 
 def finest(study: StudyResult) -> Verified:
-    """The point that stands for a verified study: the best, else the fastest of its finalists."""
-    finalists = [each for each in study.verified if each.against_default is not None]
-    return best_point(study) or min(finalists, key=lambda each: each.train_time_s.value)
+    """The point that stands for a verified study.
+
+    Its first answer (no loss, or same accuracy), else its most accurate one, else what came
+    closest to no loss, else the fastest of all.
+    """
+    found = proven(study)
+    return (
+        found.no_loss
+        or same_accuracy(study)
+        or found.most_accurate
+        or best_tried(study)
+        or max(study.verified, key=lambda each: each.speedup)
+    )
 
 
 def _row(title: str, study: StudyResult) -> LedgerRow:
-    rows = verified_rows(study)
+    rows = {row.point.name: row for row in verified_rows(study)}
     best = finest(study)
-    mine = next(each for each in rows if each.point is best)
-    default = next(each for each in rows if each.point.against_default is None)
+    mine = rows[best.name]
+    default = next(each for each in rows.values() if each.point.is_default)
     versus = best.against_default
-    assert versus is not None
+    part = "(first part)" if study.default_part else ""
     cells = (
-        (_time(mine), f"default {_time(default)}", ""),
-        (*mine.speedup, p_text(versus.speedup_p)),
-        (mine.accuracy[0], f"default {default.accuracy[0]}", ""),
-        (*mine.gain, p_text(versus.accuracy_p)),
-        cost_cell(versus.cpu),
-        cost_cell(versus.memory),
+        *_answer_cells(study, rows),
+        (mine.train_time[0], f"from {default.train_time[0]}", part),
+        (mine.accuracy[0], f"from {default.accuracy[0]}", part),
+        cost_cell(versus.cpu if versus else None),
+        cost_cell(versus.memory if versus else None),
     )
     return LedgerRow(title, study, default, mine, cells)
 
 
-def _time(row: VerifiedRow) -> str:
-    return f"{row.train_time[0]}{' (projected)' if row.point.projected else ''}"
+def _answer_cells(study: StudyResult, rows: dict[str, VerifiedRow]) -> tuple[Cell, Cell, Cell]:
+    """No-loss speed-up, runtime-only speed-up, best gain in accuracy."""
+    found, tried = proven(study), best_tried(study)
+    if study.default_part:
+        return _part_cell(study, rows), (NOT_PROVEN, "", ""), (NOT_PROVEN, "", "")
+    why = f"{100 * tried.gain:+.2f} points" if tried else ""
+    lossless = _speed_cell(found.no_loss, rows, why)
+    runtime = _speed_cell(found.runtime_only, rows, "")
+    better = found.most_accurate
+    if better is None or better.against_default is None:
+        return lossless, runtime, (NOT_PROVEN, "", "")
+    return (
+        lossless,
+        runtime,
+        (*rows[better.name].gain, p_text(better.against_default.accuracy_p)),
+    )
+
+
+def _speed_cell(point: Verified | None, rows: dict[str, VerifiedRow], why: str) -> Cell:
+    if point is None or point.against_default is None:
+        return NOT_PROVEN, why, ""
+    return *rows[point.name].speedup, p_text(point.against_default.speedup_p)
+
+
+def _part_cell(study: StudyResult, rows: dict[str, VerifiedRow]) -> Cell:
+    """What stands in place of a no-loss speed-up where only the default's first part is known."""
+    point = same_accuracy(study)
+    return NOT_PROVEN, "same accuracy", f"{rows[point.name].speedup[0]}×" if point else NOT_PROVEN
 
 
 def p_text(p: float | None) -> str:
@@ -125,67 +173,135 @@ def cross_header(result: CrossResult) -> str:
     return printable(" · ".join([*facts, f"study {result.cross_id}"]))
 
 
-def cross_headline(result: CrossResult) -> str:
-    """What was found, in two sentences that every reader may quote."""
+def cross_headline(result: CrossResult) -> list[str]:
+    """What was found, in lines that every reader may quote."""
     rows = ledger(result)
     if not rows:
-        return "Not verified: nothing may be claimed of any framework."
-    faster = [each for each in rows if is_faster(each.best.point)]
-    if not faster:
-        return f"None of {count(len(rows), 'framework')} beats its own default significantly."
-    note = _projection_note(rows)
-    if len(rows) < 2:
-        return f"{rows[0].title} trains {_gain(rows[0])} faster than with its own default.{note}"
-    sentence = (
-        f"{len(faster)} of {len(rows)} compared frameworks train faster than with their own "
-        f"defaults: {_gains(faster)}."
-    )
-    quick = min(rows, key=lambda each: each.best.point.train_time_s.value)
-    exact = max(rows, key=lambda each: each.best.point.test_accuracy.value)
-    if quick is exact:
-        return f"{sentence} Of their best, {_figures(quick, 'fastest and most accurate')}.{note}"
+        return ["Not verified: nothing may be claimed of any framework."]
+    gained = [each for each in rows if each.study.answers.no_loss]
+    lines = [_gained_line(rows, gained)]
+    if len(gained) > 1:
+        quick = min(gained, key=lambda each: each.best.point.train_time_s.value)
+        exact = max(gained, key=lambda each: each.best.point.test_accuracy.value)
+        said = [_figures(quick, "fastest"), _figures(exact, "most accurate")]
+        if quick is exact:
+            said = [_figures(quick, "fastest and most accurate")]
+        lines.append(f"Of these, {', '.join(said)}.")
+    return [*lines, *_part_lines(rows)]
+
+
+def _gained_line(rows: list[LedgerRow], gained: list[LedgerRow]) -> str:
+    if not gained:
+        of = count(len(rows), "framework")
+        return f"None of {of} is proven to train faster without loss than with its own default."
+    if len(rows) == 1:
+        faster = f"trains {_gain(rows[0])} faster than with its own default"
+        return f"{rows[0].title} {faster} and loses no accuracy."
+    does = "train faster than with their own defaults and lose"
+    if len(gained) == 1:
+        does = "trains faster than with its own default and loses"
     return (
-        f"{sentence} Of their best, {_figures(quick, 'fastest')}, "
-        f"{_figures(exact, 'most accurate')}.{note}"
+        f"{len(gained)} of {len(rows)} compared frameworks {does} no accuracy: {_gains(gained)}."
     )
 
 
-def _projection_note(rows: list[LedgerRow]) -> str:
-    """What a speed-up against a default that was cut short does not say."""
-    cut = [each.title for each in rows if each.default.point.projected]
-    if not cut:
+def no_loss_mean(result: CrossResult) -> float | None:
+    """Geometric mean of the no-loss speed-ups of all that were studied; unproven ones are 1.
+
+    ``None`` where nothing of any framework was verified.
+    """
+    if not any(each.verified for each in result.studies):
+        return None
+    speedups = [
+        each.answers.no_loss.speedup if each.answers.no_loss else 1.0 for each in result.studies
+    ]
+    return statistics.geometric_mean(speedups)
+
+
+def mean_line(result: CrossResult) -> str:
+    """The mean over all frameworks in words; empty where nothing was verified."""
+    mean = no_loss_mean(result)
+    if mean is None:
         return ""
-    if len(cut) == len(rows):
-        subject = "No default was"
-    elif len(cut) == 1:
-        subject = f"The default of {cut[0]} was not"
-    else:
-        subject = f"The defaults of {', '.join(cut)} were not"
-    return (
-        f" {subject} trained to its end: such times are projected, final accuracies unknown; "
-        "baseline=full measures both."
-    )
+    names = titles(result)
+    unproven = [names[each.framework] for each in result.studies if not each.answers.no_loss]
+    line = f"Geometric mean of the no-loss speed-up over {count(len(result.studies), 'framework')}"
+    line += f": {mean:.2f}x"
+    if unproven:
+        line += f"; not proven of {', '.join(unproven)}, which counts as 1.0"
+    return f"{line}."
+
+
+def cross_lines(result: CrossResult) -> list[str]:
+    """The findings in a few lines: the headline and the mean over all frameworks."""
+    return [*cross_headline(result), *filter(None, [mean_line(result)])]
+
+
+def cross_metrics(result: CrossResult) -> dict[str, float]:
+    """``no_loss_geometric_mean``, and ``no_loss_speedup.caffe`` of each framework verified."""
+    mean = no_loss_mean(result)
+    if mean is None:
+        return {}
+    speedups = {
+        f"no_loss_speedup.{each.framework}": study_metrics(each)["no_loss_speedup"]
+        for each in result.studies
+        if each.verified
+    }
+    return {"no_loss_geometric_mean": mean, **speedups}
+
+
+def shortfalls(result: CrossResult) -> list[tuple[str, str]]:
+    """Title and reason of every framework of the ledger whose speed-up is below ``WORTH``."""
+    return [
+        (row.title, _why_short(row.study))
+        for row in ledger(result)
+        if not row.study.answers.no_loss or row.study.answers.no_loss.speedup < WORTH
+    ]
+
+
+def _why_short(study: StudyResult) -> str:
+    """Why its no-loss speed-up is below ``WORTH``."""
+    if study.default_part:
+        answer = three_answers(study)[0].sentence
+        return f"not proven: only the first part of the default was trained. {answer}"
+    if study.answers.no_loss is None:
+        return three_answers(study)[0].text
+    said = f"{study.answers.no_loss.speedup:.1f}x without loss, as"
+    beyond = trade_offs(study)
+    if not beyond:
+        return f"{said} nothing faster that was verified is worth its price."
+    nearest = beyond[-1]
+    loses = "loses" if nearest.is_worse else "may lose"
+    return f"{said} what is faster {loses} accuracy: {nearest.name}, {priced_words(nearest)}."
+
+
+def _part_lines(rows: list[LedgerRow]) -> list[str]:
+    """Of which frameworks only the default's first part is known, and what is proven of them."""
+    parts = [
+        f"{row.title} ({f'{point.speedup:.1f}x' if point else NOT_PROVEN})"
+        for row in rows
+        if row.study.default_part
+        for point in [same_accuracy(row.study)]
+    ]
+    if not parts:
+        return []
+    return [
+        f"Same accuracy only, as only the first part of the default was trained: "
+        f"{', '.join(parts)}."
+    ]
 
 
 def _gains(faster: list[LedgerRow]) -> str:
     """Every gain, or of many the least and the greatest."""
     if len(faster) <= _MOST_NAMED:
         return ", ".join(f"{each.title} {_gain(each)}" for each in faster)
-    ordered = sorted(faster, key=_speedup)
+    ordered = sorted(faster, key=lambda each: each.best.point.speedup)
     ends = (ordered[0], ordered[-1])
     return "from " + " to ".join(f"{_gain(each)} ({each.title})" for each in ends)
 
 
-def _speedup(row: LedgerRow) -> float:
-    versus = row.best.point.against_default
-    return versus.speedup.value if versus else 1.0
-
-
 def _gain(row: LedgerRow) -> str:
-    versus = row.best.point.against_default
-    assert versus is not None
-    loss = f" (at {row.best.gain[0]} points of accuracy)"
-    return f"{versus.speedup.value:.1f}x{loss if loses_accuracy(row.best.point) else ''}"
+    return f"{row.best.point.speedup:.1f}x"
 
 
 def _figures(row: LedgerRow, praise: str) -> str:
@@ -200,12 +316,15 @@ def cross_notes(result: CrossResult) -> list[str]:
     notes = []
     if rows:
         notes += [
-            "Each framework's best verified configuration against its own default, run in turn "
+            "No loss, runtime only, accuracy gain: the three answers of each framework's study. "
+            "The other figures are those of its no-loss configuration, or where none is proven "
+            "of what stands for it, against its own default, run in turn "
             f"with it; intervals at {100 * rows[0].best.point.confidence:g} % confidence, "
             "p-values two-sided.",
             "Speed-up, CPU (user and system, of the whole process tree) and peak memory are "
             "ratios round by round; minus is less than the default. Training time is the "
             "training loop alone.",
+            *_projections(rows),
             *_gaps(rows),
             "The frameworks were measured one after the other, not in turn: figures of two "
             "frameworks stand side by side without a p-value.",
@@ -223,6 +342,18 @@ def cross_notes(result: CrossResult) -> list[str]:
     )
     notes.append(f"Studies: {studies}.")
     return notes
+
+
+def _projections(rows: list[LedgerRow]) -> list[str]:
+    """Which of the times are not those of whole trainings."""
+    names = [
+        f"{row.title} ({' and '.join(measured)})"
+        for row in rows
+        for points in [{each.name: each for each in (row.default.point, row.best.point)}]
+        for measured in [[name for name, each in points.items() if each.projected]]
+        if measured
+    ]
+    return [f"Training time from the measured rate: {', '.join(names)}."] if names else []
 
 
 def _gaps(rows: list[LedgerRow]) -> list[str]:

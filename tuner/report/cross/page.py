@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuner.report.answers import same_accuracy
 from tuner.report.cross.ledger import (
     COLUMNS,
+    NOT_PROVEN,
+    WORTH,
+    LedgerRow,
     cross_header,
     cross_headline,
     cross_interruption,
     cross_notes,
     ledger,
+    mean_line,
     reasons,
+    shortfalls,
     titles,
 )
 from tuner.report.cross.plots import fronts_figure, gains_figure
@@ -29,7 +35,10 @@ def render_cross_page(result: CrossResult) -> str:
     return page_template("cross.html.j2").render(
         result=result,
         heading=cross_header(result),
-        headline=cross_headline(result),
+        headline=" ".join(cross_headline(result)),
+        mean=mean_line(result),
+        worth=f"{WORTH:g}",
+        shortfalls=shortfalls(result),
         tiles=_tiles(result),
         interruption=cross_interruption(result),
         columns=COLUMNS,
@@ -47,12 +56,19 @@ def render_cross_page(result: CrossResult) -> str:
 
 
 def _tiles(result: CrossResult) -> list[tuple[str, str]]:
-    """The figure to see first, of each framework: its speed-up over its own default."""
-    return [
-        (f"{value}×", f"{row.title}: speed-up over its own default ({interval}, {p})")
-        for row in ledger(result)
-        for value, interval, p in [row.cells[1]]
-    ]
+    """The figure to see first, of each framework: its no-loss speed-up over its own default."""
+    return [_tile(row) for row in ledger(result)]
+
+
+def _tile(row: LedgerRow) -> tuple[str, str]:
+    value, interval, p = row.cells[0]
+    if row.study.default_part:
+        figure = f"{row.best.speedup[0]}×" if same_accuracy(row.study) else NOT_PROVEN
+        of = f"to the accuracy of its default's first part ({row.study.default_part})"
+        return figure, f"{row.title}: {of}; no loss is not proven"
+    if row.study.answers.no_loss:
+        return f"{value}×", f"{row.title}: no-loss speed-up over its own default ({interval}, {p})"
+    return value, f"{row.title}: a speed-up without loss{f' ({interval})' if interval else ''}"
 
 
 def _plots(result: CrossResult) -> Iterator[Plot]:
@@ -63,8 +79,9 @@ def _plots(result: CrossResult) -> Iterator[Plot]:
     gains = view_gains(result)
     if gains:
         caption = (
-            "The best verified configuration of each framework against its own default, with "
-            "intervals; the dashed line is no difference. A mark without bars has no interval."
+            "Each framework against its own default, with intervals: its three answers, where "
+            "proven, and the costs of its no-loss configuration; the dashed line is no "
+            "difference. A mark without bars has no interval."
         )
         yield make_plot("gains", "Gains over the defaults", caption, gains_figure(gains))
 
@@ -87,7 +104,7 @@ def _fronts_caption(view: CrossView) -> str:
             "verified on the test split with their intervals; a dotted line joins the two."
         )
     if frame.hidden:
-        words.append(f"{count(frame.hidden, 'trial')} outside the picture.")
+        words.append(f"{count(frame.hidden, 'point')} outside the picture.")
     return " ".join(words)
 
 

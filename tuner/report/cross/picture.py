@@ -7,17 +7,24 @@ import io
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 from tuner.pareto import Direction
 from tuner.report.cross.view import CrossView, Entrant, Gain, view_cross, view_gains
-from tuner.report.picture import INK, draw_trials, label_axes, literal, plain_numbers
-from tuner.report.view import COLOURS, VerifiedPoint
+from tuner.report.picture import (
+    INK,
+    draw_legend,
+    draw_trials,
+    label_axes,
+    literal,
+    mark,
+    plain_numbers,
+    write_label,
+)
+from tuner.report.view import COLOURS
 from tuner.results import CrossResult
 
 _WIDTH, _FRONT_HEIGHT, _DPI = 10.0, 6.25, 160
 _GAINS_HEIGHT, _ROW_HEIGHT = 1.3, 0.3
-_ALIGNED = {"left": "right", "right": "left", "center": "center"}
 
 
 def draw_cross(result: CrossResult) -> bytes:
@@ -41,6 +48,7 @@ def draw_cross(result: CrossResult) -> bytes:
     )
     if view is not None:
         _draw_fronts(axes, view)
+        draw_legend(figure, axes)
     if gains:
         _draw_gains([figure.add_subplot(grid[1, index]) for index in range(len(gains))], gains)
     file = io.BytesIO()
@@ -53,55 +61,34 @@ def _draw_fronts(axes: Axes, view: CrossView) -> None:
     for index, each in enumerate(view.entrants):
         _draw_entrant(axes, view, each, COLOURS[index % len(COLOURS)])
     label_axes(axes, view.frame)
-    axes.set_xlim(*view.x_range)
     for marker, words in (
         ("*", "a framework's own default (test split)"),
         ("D", "its best, verified (test split)"),
     ):
-        axes.plot([], [], marker, color=INK, markersize=9, label=words, linestyle="none")
-    upwards = view.frame.y.direction is Direction.MAXIMIZE
-    axes.legend(loc="lower right" if upwards else "upper right", framealpha=0.9, fontsize=9)
+        axes.plot([], [], marker, color=INK, markersize=7, label=words, linestyle="none")
 
 
 def _draw_entrant(axes: Axes, view: CrossView, each: Entrant, colour: str) -> None:
-    across = view.frame.x
+    across, scale = view.frame.x, view.frame.scale
     if across is not None:
         rightward = across.direction is Direction.MINIMIZE
         axes.plot(
-            [point.x for point in each.line], [point.y for point in each.line], color=colour,
-            drawstyle="steps-post" if rightward else "steps-pre", linewidth=0.9, zorder=0.9,
+            [point.x for point in each.line], [scale.height(point.y) for point in each.line],
+            color=colour, drawstyle="steps-post" if rightward else "steps-pre", linewidth=0.9,
+            zorder=0.9,
         )  # fmt: skip
     if each.default and each.best:
         axes.plot(
-            [each.default.x.value, each.best.x.value], [each.default.y.value, each.best.y.value],
+            [each.default.x.value, each.best.x.value],
+            [scale.height(each.default.y.value), scale.height(each.best.y.value)],
             color=colour, linestyle=":", linewidth=1.8, zorder=3,
         )  # fmt: skip
     if each.default:
-        _mark(axes, each.default, "*", 17, colour)
+        mark(axes, view.frame, each.default, fmt="*", markersize=17, color=colour)
     if each.best:
-        _mark(axes, each.best, "D", 9, colour)
-        _label(axes, each, each.best, colour)
-
-
-def _mark(axes: Axes, place: VerifiedPoint, marker: str, size: int, colour: str) -> None:
-    axes.errorbar(
-        place.x.value, place.y.value,
-        xerr=[[place.x.value - place.x.low], [place.x.high - place.x.value]],
-        yerr=[[place.y.value - place.y.low], [place.y.high - place.y.value]],
-        fmt=marker, markersize=size, color=colour, markeredgecolor="white", capsize=3, zorder=4,
-    )  # fmt: skip
-
-
-def _label(axes: Axes, each: Entrant, best: VerifiedPoint, colour: str) -> None:
-    vertical, _, horizontal = each.side.partition(" ")
-    axes.annotate(
-        literal(each.label), (best.x.value, each.label_y),
-        xytext=({"left": -9, "right": 9, "center": 0}[horizontal], 9 if vertical == "top" else -9),
-        textcoords="offset points", ha=_ALIGNED[horizontal],
-        va="bottom" if vertical == "top" else "top",
-        fontsize=12, fontweight="bold", color=colour, zorder=6,
-        path_effects=[withStroke(linewidth=3, foreground="white")],
-    )  # fmt: skip
+        mark(axes, view.frame, each.best, fmt="D", markersize=9, color=colour)
+        place = each.best.x.value, scale.height(each.label_y)
+        write_label(axes, place, each.side, each.label, colour, weight=700)
 
 
 def _draw_gains(row: list[Axes], gains: list[Gain]) -> None:
@@ -125,7 +112,7 @@ def _draw_gains(row: list[Axes], gains: list[Gain]) -> None:
         axes.tick_params(axis="x", labelsize=8)
         if gain.log:
             axes.set_xscale("log")
-            plain_numbers(axes, (1.0, 2.0, 3.0, 5.0))
+            plain_numbers(axes, (1.0, 1.5, 2.0, 3.0, 5.0))
         axes.margins(x=0.1)
         axes.grid(visible=True, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

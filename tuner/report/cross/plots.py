@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 
 import plotly.graph_objects as go
@@ -11,6 +10,7 @@ from plotly.subplots import make_subplots
 from tuner.pareto import Direction
 from tuner.report.cross.view import CrossView, Entrant, Gain
 from tuner.report.plots import GREY, error_bars, log_axis, new_figure, pareto_figure
+from tuner.report.scale import Scale
 from tuner.report.view import COLOURS, VerifiedPoint
 from tuner.trial import Interval
 
@@ -19,19 +19,23 @@ _FRONTS_PX, _GAINS_PX, _ROW_PX = 660, 130, 34
 
 def fronts_figure(view: CrossView) -> go.Figure:
     """All trials, each framework's front, default and best, and the front over all."""
-    figure = pareto_figure(view.frame)
+    figure, scale = pareto_figure(view.frame), view.frame.scale
     figure.add_traces(_own_fronts(view))
     own = len(view.entrants)
     figure.data = (*figure.data[-own:], *figure.data[:-own])  # below everything else
     for index, each in enumerate(view.entrants):
         colour = COLOURS[index % len(COLOURS)]
         if each.default and each.best:
-            figure.add_trace(_joint(each.default, each.best, colour))
+            figure.add_trace(_joint(scale, each.default, each.best, colour))
         if each.default:
-            figure.add_trace(_mark(each.default, f"default of {each.title}", colour, "star", 16))
+            figure.add_trace(
+                _mark(scale, each.default, f"default of {each.title}", colour, "star", 16)
+            )
         if each.best:
-            figure.add_trace(_mark(each.best, f"best of {each.title}", colour, "diamond", 13))
-            figure.add_trace(_label(each, each.best))
+            figure.add_trace(
+                _mark(scale, each.best, f"best of {each.title}", colour, "diamond", 13)
+            )
+            figure.add_trace(_label(scale, each, each.best))
     for words, symbol in (("own default", "star"), ("its best", "diamond")):
         figure.add_trace(
             go.Scatter(
@@ -39,8 +43,6 @@ def fronts_figure(view: CrossView) -> go.Figure:
                 marker={"symbol": symbol, "size": 12, "color": GREY},
             )
         )  # fmt: skip
-    ends = [math.log10(each) for each in view.x_range] if view.frame.log_x else view.x_range
-    figure.update_xaxes(range=ends)
     figure.update_layout(height=_FRONTS_PX)
     return figure
 
@@ -51,37 +53,42 @@ def _own_fronts(view: CrossView) -> list[go.Scatter]:
     shape = "hv" if rightward else "vh"
     return [
         go.Scatter(
-            x=[point.x for point in each.line], y=[point.y for point in each.line], mode="lines",
-            showlegend=False, hoverinfo="skip",
+            x=[point.x for point in each.line],
+            y=[view.frame.scale.height(point.y) for point in each.line],
+            mode="lines", showlegend=False, hoverinfo="skip",
             line={"shape": shape, "color": COLOURS[index % len(COLOURS)], "width": 1},
         )
         for index, each in enumerate(view.entrants)
     ]  # fmt: skip
 
 
-def _joint(default: VerifiedPoint, best: VerifiedPoint, colour: str) -> go.Scatter:
+def _joint(scale: Scale, default: VerifiedPoint, best: VerifiedPoint, colour: str) -> go.Scatter:
     return go.Scatter(
-        x=[default.x.value, best.x.value], y=[default.y.value, best.y.value], mode="lines",
+        x=[default.x.value, best.x.value],
+        y=[scale.height(each.y.value) for each in (default, best)], mode="lines",
         showlegend=False, hoverinfo="skip", line={"dash": "dot", "color": colour, "width": 2},
     )  # fmt: skip
 
 
-def _mark(place: VerifiedPoint, words: str, colour: str, symbol: str, size: int) -> go.Scatter:
+def _mark(
+    scale: Scale, place: VerifiedPoint, words: str, colour: str, symbol: str, size: int
+) -> go.Scatter:
     """A verified configuration with its intervals."""
+    height = scale.interval(place.y)
     return go.Scatter(
-        x=[place.x.value], y=[place.y.value], mode="markers", name=escape(words),
+        x=[place.x.value], y=[height.value], mode="markers", name=escape(words),
         showlegend=False, hoverinfo="text",
         hovertext=[f"{escape(words)}: {escape(place.point.verdict)}"],
-        error_x=error_bars([place.x], colour), error_y=error_bars([place.y], colour),
+        error_x=error_bars([place.x], colour), error_y=error_bars([height], colour),
         marker={
             "symbol": symbol, "size": size, "color": colour, "line": {"width": 1, "color": "white"}
         },
     )  # fmt: skip
 
 
-def _label(each: Entrant, best: VerifiedPoint) -> go.Scatter:
+def _label(scale: Scale, each: Entrant, best: VerifiedPoint) -> go.Scatter:
     return go.Scatter(
-        x=[best.x.value], y=[each.label_y],
+        x=[best.x.value], y=[scale.height(each.label_y)],
         mode="markers+text", text=[f"<b>{escape(each.label)}</b>"],
         textposition=each.side, textfont={"size": 13}, showlegend=False, hoverinfo="skip",
         marker={"size": 14, "opacity": 0},

@@ -9,19 +9,24 @@ from rich.text import Text
 
 from tuner.progress import abbreviate_params, printable
 from tuner.report.cross.ledger import (
+    ANSWERS,
     COLUMNS,
+    NOT_PROVEN,
+    WORTH,
     LedgerRow,
     cross_header,
     cross_headline,
     cross_interruption,
     cross_notes,
     ledger,
+    mean_line,
     reasons,
+    shortfalls,
 )
 from tuner.report.terminal import TONES, print_closing, print_opening, stack
 from tuner.results import CrossResult
 
-_NAME_WIDTH = 22
+_NAME_WIDTH = 17
 
 
 def print_cross_summary(result: CrossResult, console: Console) -> None:
@@ -40,14 +45,21 @@ def print_cross_summary(result: CrossResult, console: Console) -> None:
     else:
         for row in rows:
             console.print(_block(row))
-    left_out = reasons(result)
-    if left_out:
-        console.print(Text("\nnot in the ledger:", style="bold yellow"))
-        grid = Table.grid(padding=(0, 2))
-        for title, reason in left_out:
-            grid.add_row(Text(title, style="bold"), Text(reason))
-        console.print(grid)
+    if mean_line(result):
+        console.print(Text(f"\n{mean_line(result)}"))
+    _print_reasons(console, f"below {WORTH:g}x without loss:", shortfalls(result))
+    _print_reasons(console, "not in the ledger:", reasons(result))
     print_closing(console, cross_notes(result), result.command)
+
+
+def _print_reasons(console: Console, heading: str, rows: list[tuple[str, str]]) -> None:
+    if not rows:
+        return
+    console.print(Text(f"\n{heading}", style="bold yellow"))
+    grid = Table.grid(padding=(0, 2))
+    for title, reason in rows:
+        grid.add_row(Text(title, style="bold"), Text(printable(reason)))
+    console.print(grid)
 
 
 def _fits(table: Table, console: Console) -> bool:
@@ -65,17 +77,23 @@ def _table(rows: list[LedgerRow]) -> Table:
         params = abbreviate_params(row.best.point.params).rsplit(", ", 1)
         first = stack((row.title, printable(row.best.point.name), *params), "bold")
         cells = [
-            stack((value, interval.replace(" to ", "…"), p), _style(row, heading))
-            for heading, (value, interval, p) in zip(COLUMNS, row.cells, strict=True)
+            stack(map(_narrow, (value, interval, p)), _style(place, value))
+            for place, (value, interval, p) in enumerate(row.cells)
         ]
         table.add_row(first, *cells)
     return table
 
 
-def _style(row: LedgerRow, heading: str) -> str:
-    """Colour for what is claimed: the speed-up and the accuracy."""
-    claimed = heading.startswith(("speed-up", "accuracy\ngain"))
-    return TONES[row.best.tone] if claimed else ""
+def _narrow(words: str) -> str:
+    """What a cell says, in as few letters as its column has."""
+    return words.replace(" to ", "…").replace(" points", " pts")
+
+
+def _style(place: int, value: str) -> str:
+    """Colour for what is claimed: the answers."""
+    if place >= ANSWERS:
+        return ""
+    return TONES["none"] if value == NOT_PROVEN else TONES["good"]
 
 
 def _block(row: LedgerRow) -> Text:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.pareto import Direction
-from tuner.report.cross.labels import Spot, place_labels
-from tuner.report.cross.ledger import finest, ledger, titles
-from tuner.report.view import FrontView, Point, VerifiedPoint, choose_axes, view_front
-from tuner.report.wording import is_faster, is_slower
-from tuner.results import Comparison, CostRatio, CrossResult, StudyResult, front_of
+from tuner.report.answers import FIRST_PART, SAME_ACCURACY, proven
+from tuner.report.cross.ledger import LedgerRow, finest, ledger, titles
+from tuner.report.labels import Spot, place_labels
+from tuner.report.scale import LINEAR, error_scale
+from tuner.report.view import (
+    FrontView,
+    Point,
+    VerifiedPoint,
+    choose_axes,
+    is_accuracy,
+    rises,
+    view_front,
+)
+from tuner.results import CrossResult, StudyResult, front_of
 from tuner.trial import Interval
-
-_PADDING = 0.18  # of the range across, left and right of it: room for labels
+from tuner.verified import Answers, Comparison, CostRatio, Verified
 
 _BELOW = 1.2  # room below what is verified, as a multiple of its height
 _MORE, _LESS = "more is better", "less is better"
@@ -43,11 +50,16 @@ class Entrant:
 
     @property
     def label(self) -> str:
-        """The title and, where it is significant, the speed-up: "Caffe 1.0 4.9x"."""
-        if self.best is None or not (is_faster(self.best.point) or is_slower(self.best.point)):
+        """The title and, where it is significant, the speed-up: "Caffe 1.0 4.9x".
+
+        A loss is said, and that only the default's first part is reached sooner.
+        """
+        if self.best is None or not (self.best.point.is_faster or self.best.point.is_slower):
             return self.title
-        versus = self.best.point.against_default
-        return f"{self.title} {versus.speedup.value:.2g}x" if versus else self.title
+        price = "" if self.best.point.loses_nothing else f" at {100 * self.best.point.gain:+.2f}"
+        if SAME_ACCURACY in self.best.answers:
+            price = f" ({FIRST_PART})"
+        return f"{self.title} {self.best.point.speedup:.2g}x{price}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +73,6 @@ class CrossView:
 
     frame: FrontView
     entrants: list[Entrant]
-
-    @property
-    def x_range(self) -> tuple[float, float]:
-        """What to show across: the points in ``y_range``, with room for labels on either side."""
-        return _x_range(self.frame)
 
 
 def view_cross(result: CrossResult) -> CrossView | None:
@@ -87,19 +94,23 @@ def _merge(
     trials = [point.result for view in views.values() for point in view.points]
     front = {id(each) for each in front_of(trials, result.objectives)}
     corners = {id(each) for each in front_of(trials, [each for each in (y, x) if each])}
+    scale = error_scale([each.y for view in views.values() for each in view.points])
+    scale = scale if is_accuracy(y) else LINEAR
     groups = {
         title: [
-            dataclasses.replace(each, on_front=id(each.result) in front) for each in view.points
+            dataclasses.replace(each, on_front=each.on_front and id(each.result) in front)
+            for each in view.points
         ]
         for title, view in views.items()
     }
     every = [each for points in groups.values() for each in points]
-    line = [each for each in every if id(each.result) in corners]
+    worth = {id(each.result) for view in views.values() for each in view.line}
+    line = [each for each in every if id(each.result) in corners & worth]
     low = min(view.y_range[0] for view in views.values())
     high = max(view.y_range[1] for view in views.values())
-    matter = [height for each in entrants for _, height in _verified_places(each)]
+    matter = [scale.height(y) for each in entrants for _, y in _verified_places(each)]
     if matter and y.direction is Direction.MAXIMIZE:  # what is verified shall not be crowded
-        low = max(low, min(matter) - _BELOW * (max(matter) - min(matter)))
+        low = max(low, scale.value(min(matter) - _BELOW * (max(matter) - min(matter))))
     return FrontView(
         x=x,
         y=y,
@@ -111,6 +122,7 @@ def _merge(
         y_range=(low, high),
         hidden=sum(1 for each in every if not low <= each.y <= high),
         line_name="front over all (validation)",
+        scale=scale,
     )
 
 
@@ -126,15 +138,19 @@ def _entrant(title: str, study: StudyResult, view: FrontView) -> Entrant:
 
 def _with_labels(entrants: Sequence[Entrant], frame: FrontView) -> list[Entrant]:
     """Each with its label where it covers no mark and no other label."""
-    covers = [_spot(*place, frame) for each in entrants for place in _drawn(each)]
-    heights = {each.title: _heights(each.best) for each in entrants if each.best}
+    covers = [frame.spot(*place) for each in entrants for place in _drawn(each)]
+    covers += [frame.spot(each.x, each.y) for each in frame.points]
+    heights = {each.title: each.best.heights for each in entrants if each.best}
     spots = {
-        each.title: [_spot(each.best.x.value, height, frame) for height in heights[each.title]]
+        each.title: [frame.spot(each.best.x.value, height) for height in heights[each.title]]
         for each in entrants
         if each.best
     }
     labels = [each.label for each in entrants if each.best]
-    places = dict(zip(spots, place_labels(list(spots.values()), labels, covers), strict=True))
+    verified = [place for each in entrants for place in (each.default, each.best) if place]
+    marks = [frame.spot(each.x.value, each.y.value) for each in verified]
+    found = place_labels(list(spots.values()), labels, covers, marks)
+    places = dict(zip(spots, found, strict=True))
     return [
         dataclasses.replace(each, side=side, label_y=heights[each.title][index])
         if each.title in places
@@ -144,24 +160,14 @@ def _with_labels(entrants: Sequence[Entrant], frame: FrontView) -> list[Entrant]
     ]
 
 
-def _heights(best: VerifiedPoint) -> tuple[float, ...]:
-    """Where a label may be fastened: at the mark, and at the ends of its interval."""
-    return best.y.value, best.y.high, best.y.low
-
-
 def _verified_places(each: Entrant) -> list[Spot]:
     """Where its verified marks and the ends of their intervals are."""
     marks = [place for place in (each.default, each.best) if place]
-    return [(mark.x.value, height) for mark in marks for height in _heights(mark)]
+    return [(mark.x.value, height) for mark in marks for height in mark.heights]
 
 
 def _drawn(each: Entrant) -> list[Spot]:
     """Places of the front, marks, intervals and what joins them: no label should cover these."""
-    rises = [
-        (right.x, left.y + part * (right.y - left.y))
-        for left, right in itertools.pairwise(each.line)
-        for part in (0.0, 0.25, 0.5, 0.75, 1.0)
-    ]
     places = _verified_places(each)
     marks = [place for place in (each.default, each.best) if place]
     if each.default and each.best:
@@ -170,28 +176,7 @@ def _drawn(each: Entrant) -> list[Spot]:
             (one ** (1 - part) * other**part, (1 - part) * low + part * high)
             for part in (0.2, 0.4, 0.6, 0.8)
         ]
-    return [*rises, *places]
-
-
-def _spot(x: float, y: float, frame: FrontView) -> Spot:
-    """Where a point lies in the picture, as fractions of its width and height."""
-    left, right = _x_range(frame)
-    bottom, top = frame.y_range
-    if frame.log_x:
-        x, left, right = math.log(x), math.log(left), math.log(right)
-    return (x - left) / (right - left), (y - bottom) / (top - bottom)
-
-
-def _x_range(frame: FrontView) -> tuple[float, float]:
-    bottom, top = frame.y_range
-    seen = [each.x for each in frame.points if bottom <= each.y <= top]
-    across = seen or [each.x for each in frame.points]
-    low, high = min(across), max(across)
-    if frame.log_x:
-        room = (high / low) ** _PADDING if high > low else 2.0
-        return low / room, high * room
-    room = _PADDING * (high - low) or 1.0
-    return low - room, high + room
+    return [*rises(each.line), *places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,41 +198,53 @@ class Gain:
     rows: list[tuple[str, Interval]]
 
 
-_GAINS: tuple[tuple[str, str, float, bool, Callable[[Comparison], Interval | None]], ...] = (
-    ("speed-up, ×", _MORE, 1.0, True, lambda versus: versus.speedup),
-    ("accuracy gain, points", _MORE, 0.0, False, lambda versus: _points(versus.accuracy_gain)),
-    ("CPU, %", _LESS, 0.0, False, lambda versus: _change(versus.cpu)),
-    ("peak memory, %", _LESS, 0.0, False, lambda versus: _change(versus.memory)),
-)
+_GAINS: tuple[tuple[str, str, float, bool, Callable[[StudyResult], Interval | None]], ...] = (
+    ("no-loss speed-up, ×", _MORE, 1.0, True, lambda study: _speed(study.answers.no_loss)),
+    ("runtime only, ×", _MORE, 1.0, True, lambda study: _speed(study.answers.runtime_only)),
+    ("accuracy gain, points", _MORE, 0.0, False, lambda study: _gain(proven(study))),
+    ("CPU, %", _LESS, 0.0, False, lambda study: _change(study, lambda versus: versus.cpu)),
+    (
+        "peak memory, %", _LESS, 0.0, False,
+        lambda study: _change(study, lambda versus: versus.memory),
+    ),
+)  # fmt: skip
 
 
 def view_gains(result: CrossResult) -> list[Gain]:
     """The gains of the ledger, each over all frameworks; empty without a verified study."""
-    pairs = [
-        (row.title, row.best.point.against_default)
-        for row in ledger(result)
-        if row.best.point.against_default
-    ]
     gains = [
-        Gain(title, better, neutral, log, _figures(pairs, figure))
+        Gain(title, better, neutral, log, _figures(ledger(result), figure))
         for title, better, neutral, log, figure in _GAINS
     ]
     return [each for each in gains if each.rows]
 
 
 def _figures(
-    pairs: Sequence[tuple[str, Comparison]], figure: Callable[[Comparison], Interval | None]
+    rows: Sequence[LedgerRow], figure: Callable[[StudyResult], Interval | None]
 ) -> list[tuple[str, Interval]]:
-    found = [(title, figure(versus)) for title, versus in pairs]
+    found = [(row.title, figure(row.study)) for row in rows]
     return [(title, each) for title, each in found if each is not None]
+
+
+def _speed(point: Verified | None) -> Interval | None:
+    return point.against_default.speedup if point and point.against_default else None
+
+
+def _gain(answers: Answers) -> Interval | None:
+    point = answers.most_accurate
+    return (
+        _points(point.against_default.accuracy_gain) if point and point.against_default else None
+    )
 
 
 def _points(gain: Interval) -> Interval:
     return Interval(100 * gain.value, 100 * gain.low, 100 * gain.high)
 
 
-def _change(cost: CostRatio | None) -> Interval | None:
+def _change(study: StudyResult, pick: Callable[[Comparison], CostRatio | None]) -> Interval | None:
     """A cost as a difference in percent; ``None`` where it was not compared."""
+    versus = finest(study).against_default
+    cost = pick(versus) if versus else None
     if cost is None or math.isnan(cost.value):
         return None
     low = cost.value if cost.low is None else cost.low

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 _LETTER, _LINE = 0.0115, 0.05  # size of a letter, as fractions of the picture
 _MARK = 0.02
+_VITAL = 4  # how much worse it is to cover a mark than as much of a line
+_OUTSIDE = 8  # how much worse it is to leave the picture than to cover as much of it
 _SIDES = ("top left", "bottom right", "top right", "bottom left", "top center", "bottom center")
 
 Spot = tuple[float, float]
@@ -15,7 +17,10 @@ _Box = tuple[float, float, float, float]
 
 
 def place_labels(
-    spots: Sequence[Sequence[Spot]], texts: Sequence[str], covers: Sequence[Spot]
+    spots: Sequence[Sequence[Spot]],
+    texts: Sequence[str],
+    covers: Sequence[Spot],
+    marks: Sequence[Spot] = (),
 ) -> list[tuple[int, str]]:
     """Where each text goes, so that texts cover each other and the marks as little as can be.
 
@@ -23,12 +28,15 @@ def place_labels(
         spots: For each text the spots it may be fastened at, best first, as fractions (0–1) of
             the picture.
         texts: What is written.
-        covers: What must remain visible.
+        covers: What should remain visible.
+        marks: What must above all.
 
     Returns:
         For each text the index of its spot and the side: "top left", "bottom center" …
     """
-    taken = [(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in covers]
+    taken = [
+        (x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in (*covers, *_VITAL * (*marks,))
+    ]
     places = []
     for own, text in zip(spots, texts, strict=True):
         boxes = {
@@ -58,7 +66,7 @@ def _covered(box: _Box, taken: Sequence[_Box]) -> float:
     left, bottom, right, top = box
     area = (right - left) * (top - bottom)
     inside = _overlap(box, (0.0, 0.0, 1.0, 1.0))
-    return sum(_overlap(box, each) for each in taken) + 2 * (area - inside)
+    return sum(_overlap(box, each) for each in taken) + _OUTSIDE * (area - inside)
 
 
 def _overlap(one: _Box, other: _Box) -> float:

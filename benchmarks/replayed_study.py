@@ -1,0 +1,221 @@
+"""Whole studies on recorded trainings: the tuner's own loop, on a machine that replays.
+
+What a study does is decided by the tuner alone; here it is given a machine on which training
+takes no time (``replay.py``), a record that is kept in memory, and that machine's clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from replay import GOALS, TEST, VALIDATION, Recorded, Replay
+
+from tuner.config import (
+    BudgetConfig,
+    FrameworkConfig,
+    SamplerConfig,
+    SearchConfig,
+    TuneConfig,
+    VerifyConfig,
+)
+from tuner.datasets import Dataset
+from tuner.default_trial import DefaultTrial
+from tuner.interrupts import DeferredInterrupts
+from tuner.loop import StudyLoop
+from tuner.progress import StudyProgress
+from tuner.race import Race
+from tuner.references import Reference, run_of
+from tuner.runner import TrialSetup
+from tuner.runtimes import find_runtime
+from tuner.schedule import Schedule
+from tuner.search import (
+    FactoredSearch,
+    JointSearch,
+    OptunaStudy,
+    Outlook,
+    RayTuneSearch,
+    Strategy,
+)
+from tuner.trial import Trial, TrialKind, TrialResult
+from tuner.trial_runs import TrialRuns
+from tuner.verification import Verification
+from tuner.verified import Verified
+
+REFERENCE_SEEDS = 10
+NOWHERE = Path("replayed")
+
+
+class Records:
+    """What a replayed study keeps, in memory.
+
+    Args:
+        machine: Whose clock counts.
+
+    Attributes:
+        trials: A folder that is not there.
+        facts: All that was saved.
+    """
+
+    def __init__(self, machine: Replay) -> None:
+        self._machine, self._began_s = machine, machine.now
+        self.trials = NOWHERE
+        self.facts: dict[str, Any] = {}
+        self._results: dict[str, TrialResult] = {}
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds that passed on the machine."""
+        return self._machine.now - self._began_s
+
+    def restart_clock(self) -> None:
+        """Count from now."""
+        self._began_s = self._machine.now
+
+    def save(self, **facts: Any) -> None:
+        """Add to the facts."""
+        self.facts |= facts
+
+    def keep(self, result: TrialResult) -> None:
+        """Record a finished trial."""
+        self._results[result.trial.name] = result
+
+    def results(self, *kinds: TrialKind) -> list[TrialResult]:
+        """All finished trials of these kinds, by number."""
+        found = (each for each in self._results.values() if each.trial.kind in kinds)
+        return sorted(found, key=lambda each: each.trial.number)
+
+
+def make_config(
+    strategy: str, seed: int, budget: BudgetConfig, verify: VerifyConfig | None = None
+) -> TuneConfig:
+    """A study of these by one strategy: ``factored``, ``raytune`` or a sampler of joint search."""
+    names = {"factored": "factored", "raytune": "raytune"}
+    # what the sampler of factored search is does not matter, and this one is fast
+    samplers = {"factored": "random", "raytune": "tpe"}
+    return TuneConfig(
+        search=SearchConfig(names.get(strategy, "joint")),
+        sampler=SamplerConfig(samplers.get(strategy, strategy)),
+        budget=budget,
+        verify=verify or VerifyConfig(),
+        seed=seed,
+    )
+
+
+class ReplayedStudy:
+    """One study of recorded trainings.
+
+    Args:
+        machine: Where it runs.
+        config: Of the study; what it studies is what the machine knows.
+        reference: Whether the default's convergence was recorded before, over several seeds.
+        progress: Is told what is being done.
+
+    Attributes:
+        loop: Of the study; ``loop.run()`` runs it.
+        setup: What its trials would share.
+        record: What it keeps.
+    """
+
+    def __init__(
+        self,
+        machine: Replay,
+        config: TuneConfig,
+        *,
+        reference: bool = True,
+        progress: StudyProgress | None = None,
+    ) -> None:
+        recorded, records = machine.recorded, Records(machine)
+        self.record = records
+        shown = progress or StudyProgress()
+        self.setup = _setup(recorded)
+        race = self._race(machine, config) if config.search.name == "factored" else None
+        strategy = self._strategy(recorded, config, race)
+        runs = TrialRuns(
+            lambda: machine, records, lambda _result: None, config.budget, shown,
+            DeferredInterrupts(),
+        )  # fmt: skip
+        known = _reference(recorded, self.setup, config, machine.seed) if reference else None
+        default = DefaultTrial(
+            config, self.setup, recorded.space, "", records, runs, shown, lambda *_names: known
+        )
+        self._verification = Verification(
+            config, records, GOALS, [], self.setup.dataset.sizes["test"], strategy.shortest
+        )
+        self.loop = StudyLoop(
+            config, self.setup, records, strategy, race, default, self._verification,
+            Outlook(recorded.space, config.seed), runs, shown,
+        )  # fmt: skip
+
+    @staticmethod
+    def _race(machine: Replay, config: TuneConfig) -> Race:
+        search, recorded = config.search, machine.recorded
+        return Race(
+            recorded.space,
+            recorded.default,
+            machine.session,
+            search.race_share * config.budget.time_s,
+            clock=lambda: machine.now,
+            probe_s=search.probe_s,
+            first_hope=search.race_hope,
+        )
+
+    @staticmethod
+    def _strategy(recorded: Recorded, config: TuneConfig, race: Race | None) -> Strategy:
+        study = OptunaStudy(
+            recorded.space, GOALS, [], sampler=config.sampler, storage=None, name="replay",
+            default=recorded.default, seed=config.seed,
+        )  # fmt: skip
+        if race is not None:
+            return FactoredSearch(study, race)
+        return RayTuneSearch(study) if config.search.name == "raytune" else JointSearch(study)
+
+    @property
+    def verified(self) -> tuple[Verified, ...]:
+        """What is verified so far: the default first, then the others, fastest first."""
+        return self._verification.summary()
+
+
+def _setup(recorded: Recorded) -> TrialSetup:
+    """What trials share, as far as a study asks for it."""
+    framework, _, dataset = recorded.name.partition("-")
+    config = FrameworkConfig(name=framework, title=framework)
+    sizes = {"train": 0, "validation": VALIDATION, "test": TEST}
+    return TrialSetup(
+        framework=config,
+        runtime=find_runtime(config),
+        dataset=Dataset(
+            dataset, dataset, NOWHERE, 0, 0, 0, 0, sizes, split="", digest=recorded.name,
+            origin="", source="",
+        ),
+        model=recorded.model,
+        worker=NOWHERE,
+        folder=NOWHERE,
+        marker="",
+        cores=(),
+        memory_limit_bytes=0,
+        measure=TuneConfig().measure,
+    )  # fmt: skip
+
+
+def _reference(recorded: Recorded, setup: TrialSetup, config: TuneConfig, seed: int) -> Reference:
+    """How the default converges over several seeds, trained on a machine of its own."""
+    machine = Replay(recorded, seed)
+    default = recorded.default
+    trial = Schedule(config.budget, config.seed).reference_trial(default, recorded.shortest)
+    trials: Sequence[Trial] = [
+        dataclasses.replace(trial, seed=each) for each in range(1, REFERENCE_SEEDS + 1)
+    ]
+    return Reference(
+        framework=setup.framework.name,
+        dataset=setup.dataset.name,
+        model=setup.model,
+        dataset_digest=setup.dataset.digest,
+        params=default,
+        setting=recorded.setting(default),
+        versions={},
+        machine={},
+        runs=tuple(run_of(machine.run(each)) for each in trials),
+    )

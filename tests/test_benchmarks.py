@@ -1,0 +1,205 @@
+"""Replayed studies: the tuner's own loop on recorded trainings, and what is claimed of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+
+from aa import Verification, false_alarms
+from claims import LIVE_SEEDS, _entrant, claims
+from replay import Recorded, Replay, recorded_names
+from replayed_study import ReplayedStudy, make_config
+from search import NEARLY, kept, prove, search, time_to
+from workbench import side_by_side
+
+from tests.verify_samples import SHORT, make_entrant, make_plan, simulate
+from tuner.config import BudgetConfig, VerifyConfig
+from tuner.trial import Trial, TrialKind, TrialStatus
+from tuner.verified import Role
+from tuner.verify import summarize
+
+TABLE = "torch-mnist"
+STRATEGIES = ["factored", "tpe", "nsga2", "random"]
+RAY = pytest.param("raytune", marks=pytest.mark.skipif(not find_spec("ray"), reason="no ray"))
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return Recorded(TABLE)
+
+
+def run_study(recorded, strategy, budget_s, seed=1, **options):
+    study = ReplayedStudy(
+        Replay(recorded, seed),
+        make_config(strategy, seed, BudgetConfig(time_s=budget_s)),
+        **options,
+    )
+    study.loop.run()
+    return study
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, RAY])
+def test_a_study_by_each_strategy_comes_to_its_end_and_verifies(recorded, strategy):
+    study = run_study(recorded, strategy, 300.0)
+    default, *others = study.verified
+    assert default.accuracy_from == "reference of 10 seeds"
+    assert others
+    assert study.loop.trials[0].trial.kind is TrialKind.DEFAULT
+    assert len(study.loop.trials) > 2
+    assert all(each.usable for each in study.loop.trials)
+
+
+@pytest.mark.timeout(30)
+def test_a_study_in_replay_can_be_repeated(recorded):
+    one, other = (run_study(recorded, "factored", 120.0, seed=3) for _ in range(2))
+    assert one.loop.trials == other.loop.trials
+    assert one.verified == other.verified
+    assert run_study(recorded, "tpe", 120.0, seed=4).loop.trials != one.loop.trials
+
+
+@pytest.mark.timeout(30)
+def test_without_a_reference_the_default_is_trained_to_its_end(recorded):
+    study = run_study(recorded, "factored", 400.0, reference=False)
+    assert study.loop.known.whole
+    assert "one whole training of this study" in study.loop.known.words
+    assert study.loop.known.result.iterations == recorded.default["iterations"]
+
+
+@pytest.mark.timeout(60)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    name=st.sampled_from(recorded_names()),
+    strategy=st.sampled_from(STRATEGIES),
+    budget_s=st.floats(30.0, 400.0),
+    seed=st.integers(1, 1000),
+    reference=st.booleans(),
+)
+def test_any_budget_is_kept(name, strategy, budget_s, seed, reference):
+    recorded = Recorded(name)
+    machine = Replay(recorded, seed)
+    config = make_config(strategy, seed, BudgetConfig(time_s=budget_s))
+    study = ReplayedStudy(machine, config, reference=reference)
+    study.loop.run()
+    numbers = [each.trial.number for each in study.loop.trials]
+    assert numbers == list(range(len(numbers)))
+    # what may go beyond it: the first three trials, and two rounds of two runs, so that a study
+    # ends with something verified
+    runs = [*study.loop.trials, *study.record.results(TrialKind.VERIFY)]
+    longest_s = max(each.metrics["wall_time_s"] for each in runs)
+    assert machine.now < 1.25 * budget_s + 7 * longest_s
+    for each in study.verified[1:]:
+        assert each.against_default.speedup.value > 0
+
+
+# -- the machine --------------------------------------------------------------------------------
+
+
+def test_the_same_training_goes_the_same_way_at_any_runtime_setting(recorded):
+    machine = Replay(recorded, 1)
+    other = {**recorded.default, **recorded.paces.fastest(64)}
+    trials = [
+        Trial(1, params, kind, seed=7, test=True, curve=recorded.shortest)
+        for params in (recorded.default, other)
+        for kind in (TrialKind.SEARCH, TrialKind.REFERENCE)
+    ]
+    results = [machine.run(each) for each in trials]
+    assert len({each.test_accuracy for each in results}) == 1
+    assert len({each.metrics["train_time_s"] for each in results}) == len(results)
+    whole = {each.iteration: each for each in results[1].checkpoints}
+    assert all(each.test_accuracy is not None for each in whole.values())
+    assert all(
+        each.val_accuracy == whole[each.iteration].val_accuracy for each in results[0].checkpoints
+    )
+    fresh = machine.run(dataclasses.replace(trials[0], seed=8))
+    assert fresh.test_accuracy != results[0].test_accuracy
+
+
+def test_of_a_share_the_time_is_projected(recorded):
+    trial = Trial(1, recorded.default, TrialKind.VERIFY, share=0.1)
+    part, whole = Replay(recorded, 1).run(trial), recorded.truth(recorded.default)[0]
+    assert part.status is TrialStatus.COMPLETE
+    assert part.iterations == pytest.approx(0.1 * recorded.default["iterations"], abs=1)
+    assert part.metrics["train_time_s"] == pytest.approx(whole, rel=0.2)
+    assert part.metrics["wall_time_s"] < 0.5 * whole
+    assert part.test_accuracy is None
+
+
+def test_a_trial_stops_at_its_limit(recorded):
+    trial = Trial(1, recorded.default, train_time_limit_s=5.0)
+    result = Replay(recorded, 1).run(trial)
+    assert result.status is TrialStatus.STOPPED
+    assert result.metrics["train_time_s"] <= 5.0
+
+
+# -- searches and claims ------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(30)
+def test_a_kept_search_is_not_run_again(tmp_path):
+    calls = []
+
+    def once(*given):
+        calls.append(given)
+        return search(*given, budget_s=100.0)
+
+    first = kept(once, tmp_path, "", TABLE, "factored", 1)
+    assert kept(once, tmp_path, "", TABLE, "factored", 1) == first
+    assert calls == [(TABLE, "factored", 1)]
+    volumes = [volume for _, volume in first]
+    assert volumes[-1] >= volumes[0] > 0
+    assert first[0][0] == 0.0, "the default costs nothing"
+
+
+@pytest.mark.timeout(30)
+def test_a_proof_is_looked_for_in_growing_studies():
+    found = prove(TABLE, "factored", 1, budget_s=220.0)
+    assert found
+    assert all(share >= 0 for _, share in found)
+    assert time_to([(10.0, 0.5), (20.0, NEARLY)], NEARLY) == 20.0
+
+
+def test_claims_are_held_against_the_truth():
+    plan = make_plan(make_entrant(1, 30, Role.NO_LOSS), make_entrant(2, 40, Role.RUNTIME_ONLY))
+    verified = summarize(plan, simulate(plan, 3.0, time_noise=0.01, seed_noise=1e-4))
+    assert [each.loses_nothing for each in verified] == [True] * 3
+    true = claims(verified, lambda each: (100.0 / each.speedup, 0.98))
+    assert {each.kind for each in true if each.holds} >= {"no loss", "runtime only"}
+    default_s = verified[0].train_time_s.value
+    losing = claims(
+        verified,
+        lambda each: (default_s / each.speedup, 0.977 if each.role is Role.NO_LOSS else 0.98),
+    )
+    assert [each.holds for each in losing if each.kind == "no loss"] == [False]
+    assert claims((), lambda each: (0.0, 0.0)) == []
+
+
+def test_claims_are_verified_again_in_whole_runs():
+    plan = make_plan(make_entrant(1, 30, Role.NO_LOSS), make_entrant(2, 40, Role.RUNTIME_ONLY))
+    verified = summarize(plan, simulate(plan, 3.0))
+    entrants = [_entrant(each, plan.default) for each in verified]
+    again = side_by_side(entrants, LIVE_SEEDS, VerifyConfig(), 1001, 10_000)
+    assert [each.share for each in again.trials()] == [1.0] * 3 * LIVE_SEEDS
+    assert len({each.seed for each in again.trials()}) == LIVE_SEEDS
+    seeds = {each.seed for each in plan.trials()}
+    assert not seeds & {each.seed for each in again.trials()}
+
+
+def test_the_default_against_itself_is_dealt_out_anew():
+    plan = make_plan(make_entrant(1, 100, Role.NO_LOSS), config=SHORT)
+    found = Verification(plan, tuple(simulate(plan, 1.5)))
+    dealer = random.Random(1)
+    anew = [found.dealt_anew(dealer) for _ in range(20)]
+    speedups = {round(each.comparison.speedup.value, 6) for each in anew}
+    assert len(speedups) > 2
+    assert all(sorted(r.trial.number for r in each.runs) == list(range(6)) for each in anew)
+    assert false_alarms(anew)["verifications"] == 20

@@ -1,0 +1,148 @@
+"""No loss: sequential tests that a configuration is not less accurate than the default.
+
+The default's test accuracies over several seeds (its reference) stand against those of the
+candidate, over other seeds, on the same images: a one-sided t-test of "the mean is lower by the
+margin or more", with the variance between seeds pooled. The candidate is looked at after a
+planned number of runs; each look may spend a part of the level, by the spending function of
+O'Brien and Fleming's type (Lan and DeMets 1983, doi:10.1093/biomet/70.3.659), as nominal levels
+of t-tests (Jennison and Turnbull 2000, ISBN 978-0849303166, section 4.4).
+
+A study may test one candidate after the other: the first has half of the level, each further one
+half of what the one before it had, so that all claims of a study together err at most that often
+(a fixed sequence of levels; Tian and Ramdas 2021, doi:10.1177/0962280220983381).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, stats
+
+_LEAST_FREEDOM = 2  # of the pooled variance; two runs that happen to agree prove nothing
+_POINTS = 801  # of the numerical integration
+_FARTHEST = 8.0  # standard deviations
+_LEAST_LEVEL = 1e-12
+_Array = np.typing.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LookPlan:
+    """When a candidate is looked at.
+
+    Attributes:
+        default_runs: Accuracies of the default known at each look.
+        candidate_runs: Of the candidate's own, ascending.
+        alpha: One-sided level that all looks together may spend.
+    """
+
+    default_runs: tuple[int, ...]
+    candidate_runs: tuple[int, ...]
+    alpha: float
+
+    @functools.cached_property
+    def levels(self) -> tuple[float, ...]:
+        """Nominal one-sided level of the test at each look."""
+        known = [
+            1 / (1 / default + 1 / candidate)
+            for default, candidate in zip(self.default_runs, self.candidate_runs, strict=True)
+        ]
+        return nominal_levels(tuple(each / known[-1] for each in known), self.alpha)
+
+    def level(self, runs: int) -> float | None:
+        """Level of the look after so many runs of the candidate; ``None`` if none is planned."""
+        if runs not in self.candidate_runs:
+            return None
+        return self.levels[self.candidate_runs.index(runs)]
+
+    def allowance(self, margin: float, deviation: float) -> float:
+        """Loss (fraction) at which the last look proves no loss every other time.
+
+        Args:
+            margin: Loss that counts as none.
+            deviation: Of test accuracies between seeds.
+        """
+        default, candidate = self.default_runs[-1], self.candidate_runs[-1]
+        freedom = max(default + candidate - 2, 1)
+        quantile = float(stats.t.isf(self.levels[-1], freedom))
+        error = deviation * math.sqrt(1 / default + 1 / candidate)
+        return margin - quantile * error
+
+
+def candidate_alpha(alpha: float, place: int) -> float:
+    """Level of the candidate that is tested at this place of a study, counted from 0."""
+    return float(alpha * 0.5 ** (place + 1))
+
+
+def p_of_loss(
+    candidate: Sequence[float], default: Sequence[float], margin: float, least_deviation: float
+) -> float:
+    """One-sided p-value of "the candidate's mean accuracy is lower by the margin or more".
+
+    Args:
+        candidate: Its test accuracies (fractions), one a seed.
+        default: Those of the default.
+        margin: Loss that counts as none (fraction).
+        least_deviation: Between seeds, that a few equal figures do not refute.
+
+    Returns:
+        1 where too few runs are known to say anything of the spread between seeds.
+    """
+    freedom = len(candidate) + len(default) - 2
+    if freedom < _LEAST_FREEDOM or not candidate or not default:
+        return 1.0
+    deviation = max(pooled_deviation(candidate, default), least_deviation)
+    error = deviation * math.sqrt(1 / len(candidate) + 1 / len(default))
+    gain = statistics.fmean(candidate) - statistics.fmean(default)
+    return float(stats.t.sf((gain + margin) / error, freedom))
+
+
+def pooled_deviation(*groups: Sequence[float]) -> float:
+    """Standard deviation within the groups; 0 where none has two members."""
+    squares = sum(statistics.variance(each) * (len(each) - 1) for each in groups if len(each) > 1)
+    freedom = sum(len(each) - 1 for each in groups if each)
+    return math.sqrt(squares / freedom) if freedom else 0.0
+
+
+def spent(fraction: float, alpha: float) -> float:
+    """Part of the level that may be spent once a fraction (0–1] of the information is there."""
+    return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(fraction)))
+
+
+@functools.lru_cache(maxsize=256)
+def nominal_levels(fractions: tuple[float, ...], alpha: float) -> tuple[float, ...]:
+    """One-sided level of the test at each look, so that all together spend ``alpha``.
+
+    The distribution of a score that no look has stopped yet is integrated numerically from look
+    to look (Armitage, McPherson and Rowe 1969, doi:10.2307/2343787).
+
+    Args:
+        fractions: Of the information at each look, ascending to 1.
+        alpha: Level of all looks together.
+    """
+    levels: list[float] = []
+    grid, density, before, used = np.array([0.0]), np.array([1.0]), 0.0, 0.0
+    for fraction in fractions:
+        step = math.sqrt(max(fraction - before, 1e-12))
+        share = max(spent(fraction, alpha) - used, _LEAST_LEVEL)
+        # the score at the bound, which is passed upwards with the probability of this share
+        bound = _bound(grid, density, step, share)
+        levels.append(float(stats.norm.sf(bound / math.sqrt(fraction))))
+        following = np.linspace(-_FARTHEST * math.sqrt(fraction), bound, _POINTS)
+        moved = stats.norm.pdf((following[:, None] - grid[None, :]) / step) / step
+        density = moved @ density * (following[1] - following[0])
+        grid, before, used = following, fraction, used + share
+    return tuple(levels)
+
+
+def _bound(grid: _Array, density: _Array, step: float, share: float) -> float:
+    """What a step from a score so distributed passes with a probability of ``share``."""
+
+    def excess(bound: float) -> float:
+        return float(stats.norm.sf((bound - grid) / step) @ density) - share
+
+    return float(optimize.brentq(excess, -_FARTHEST, _FARTHEST))

@@ -1,0 +1,288 @@
+"""The three answers that users ask for first, as sentences that any reader may quote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.progress import describe_params, format_seconds, printable
+from tuner.results import StudyResult, least_of_interest
+from tuner.verified import Answers, Role, Verified
+
+MOST_ACCURATE = "most accurate"
+SAME_ACCURACY = "same accuracy"
+FIRST_PART = "first part"
+
+_MOST_TRADE_OFFS = 3
+_ROLES = {
+    Role.DEFAULT: "reference",
+    Role.RUNTIME_ONLY: "tried for runtime only",
+    Role.NO_LOSS: "tried for no loss",
+    Role.ACCURACY: "tried for accuracy",
+    Role.TRADE_OFF: "trade-off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer.
+
+    Attributes:
+        label: What was asked: "No loss", "Runtime only", "Most accurate"; or "Same accuracy",
+            where only the default's first part is known.
+        figure: The answer at its shortest: "6.1x", "+0.21 points", "not proven".
+        text: The rest of the sentence.
+        point: What was proven; ``None`` where nothing was.
+    """
+
+    label: str
+    figure: str
+    text: str
+    point: Verified | None
+
+    @property
+    def sentence(self) -> str:
+        """The whole: "No loss: trial 4 trains 6.1x faster …"."""
+        return f"{self.label}: {self.text}"
+
+
+def three_answers(result: StudyResult) -> list[Answer]:
+    """No loss, runtime only, most accurate, in this order; empty if nothing was verified.
+
+    Where only the default's first part is known, "same accuracy" alone can be answered.
+    """
+    default = verified_default(result)
+    if default is None:
+        return []
+    if result.default_part:
+        return [_same_accuracy(result, default)]
+    return [_no_loss(result, default), _runtime_only(result, default), _accurate(result, default)]
+
+
+def proven(result: StudyResult) -> Answers:
+    """The answers of a study; none where only the default's first part is known."""
+    return Answers() if result.default_part else result.answers
+
+
+def verified_default(result: StudyResult) -> Verified | None:
+    """The default as it was verified, ``None`` where nothing was."""
+    return next((each for each in result.verified if each.is_default), None)
+
+
+def roles(result: StudyResult, point: Verified) -> str:
+    """What a verified configuration is, proven or only tried: "no loss", "tried for no loss"."""
+    found = labels(result, point)
+    if found:
+        return ", ".join(found)
+    if result.default_part and point.is_default:
+        return FIRST_PART
+    return _ROLES[Role.DEFAULT if point.is_default else point.role]
+
+
+def labels(result: StudyResult, point: Verified) -> list[str]:
+    """The answers that a verified configuration is, in small letters: ["no loss"]."""
+    if result.default_part:
+        return [SAME_ACCURACY] if point is same_accuracy(result) else []
+    found = result.answers
+    pairs = (
+        ("no loss", found.no_loss),
+        ("runtime only", found.runtime_only),
+        (MOST_ACCURATE, found.most_accurate),
+    )
+    return [label for label, answer in pairs if answer is point]
+
+
+def same_accuracy(result: StudyResult) -> Verified | None:
+    """The fastest that is as accurate as the default's first part, where only that is known."""
+    as_good = [each for each in result.verified if each.is_faster and _reaches(result, each)]
+    return max(as_good, key=lambda each: each.speedup, default=None)
+
+
+def _reaches(result: StudyResult, point: Verified) -> bool:
+    """Whether it is as accurate as the default's first part, at any length of training."""
+    versus = point.against_default
+    return (
+        bool(result.default_part)
+        and versus is not None
+        and versus.accuracy_gain.low >= -result.accuracy_margin
+    )
+
+
+def best_tried(result: StudyResult) -> Verified | None:
+    """Where no loss is not proven: the faster configuration that came closest to the accuracy."""
+    faster = [each for each in result.verified if each.is_faster and not each.loses_nothing]
+    meant = [each for each in faster if each.role is Role.NO_LOSS]
+    return max(meant or faster, key=lambda each: each.gain, default=None)
+
+
+def trade_offs(result: StudyResult) -> list[Verified]:
+    """What is faster still than the first answer, at a price worth a thought; fastest first.
+
+    None of them is both slower and less accurate than another, and none makes more than five
+    times the default's errors.
+    """
+    default = verified_default(result)
+    if default is None:
+        return []
+    least = least_of_interest(default.test_accuracy.value)
+    best = result.answers.no_loss or same_accuracy(result)
+    fast_enough = best.speedup if best else 1.0
+    priced = [
+        each
+        for each in result.verified
+        if each.is_faster
+        and not each.loses_nothing
+        and not _reaches(result, each)
+        and each.speedup > fast_enough
+        and each.test_accuracy.value >= least
+    ]
+    priced.sort(key=lambda each: -each.speedup)
+    worth: list[Verified] = []
+    for each in priced:
+        if not worth or each.gain > worth[-1].gain:
+            worth.append(each)
+    return worth[:_MOST_TRADE_OFFS]
+
+
+def further_lines(result: StudyResult) -> list[str]:
+    """What stands below the answers: the trade-offs."""
+    priced = [f"{each.name} trains {priced_words(each)}" for each in trade_offs(result)]
+    return [f"Trade-offs: {'; '.join(priced)}."] if priced else []
+
+
+def priced_words(point: Verified) -> str:
+    """A speed-up and its price: "57.6x faster at -1.95 points"."""
+    doubt = "" if point.is_worse else " (not significant)"
+    return f"{point.speedup:.1f}x faster at {100 * point.gain:+.2f} points{doubt}"
+
+
+def _same_accuracy(result: StudyResult, default: Verified) -> Answer:
+    """Where only the default's first part is known: what reaches its accuracy sooner."""
+    label, point = "Same accuracy", same_accuracy(result)
+    if point is None:
+        text = (
+            "nothing is proven to be faster and as accurate as the default after "
+            f"{result.default_part}."
+        )
+        return Answer(label, "not proven", text, None)
+    text = (
+        f"{_subject(point, default)} trains {point.speedup:.1f}x faster "
+        f"({_times(point, default)}) to {_percent(point)} test accuracy; the default reaches "
+        f"{_percent(default)} after {result.default_part}."
+    )
+    return Answer(label, f"{point.speedup:.1f}x", text, point)
+
+
+def _no_loss(result: StudyResult, default: Verified) -> Answer:
+    label, point = "No loss", result.answers.no_loss
+    margin = f"a loss of more than {100 * result.accuracy_margin:g} points"
+    if point is None:
+        text = "no faster configuration is proven to keep the accuracy."
+        best = best_tried(result)
+        if best is not None:
+            doubt = "" if best.is_worse else f", where {margin} is not ruled out"
+            text += f" The best that was tried is {_subject(best, default)}: {_percent(best)}, "
+            text += f"{100 * best.gain:+.2f} points{doubt}."
+        return Answer(label, "not proven", text, None)
+    kept = f"{_accuracies(point, default)}; {margin} is ruled out at "
+    kept += f"{100 * point.confidence:g} % confidence"
+    if point.accuracy_from:  # by construction
+        kept = f"its accuracy ({_percent(default)}), as nothing but the runtime setting differs"
+    text = (
+        f"{_subject(point, default)} trains {point.speedup:.1f}x faster than the default of "
+        f"{result.title} ({_times(point, default)}) at {kept}."
+    )
+    return Answer(label, f"{point.speedup:.1f}x", text, point)
+
+
+def _runtime_only(result: StudyResult, default: Verified) -> Answer:
+    label, point = "Runtime only", result.answers.runtime_only
+    if point is not None and point is result.answers.no_loss:
+        text = f"the same configuration, {point.speedup:.1f}x faster."
+        return Answer(label, f"{point.speedup:.1f}x", text, point)
+    if point is not None:
+        text = (
+            f"{_subject(point, default)} trains {point.speedup:.1f}x faster "
+            f"({_times(point, default)}), nothing else changed."
+        )
+        return Answer(label, f"{point.speedup:.1f}x", text, point)
+    text = "no runtime setting is proven to train the default's own params faster without loss."
+    tried = [each for each in result.verified if each.role is Role.RUNTIME_ONLY]
+    if tried:
+        best = max(tried, key=lambda each: each.speedup)
+        text += f" The best that was tried is {_subject(best, default)}: {best.verdict}."
+    return Answer(label, "not proven", text, None)
+
+
+def _accurate(result: StudyResult, default: Verified) -> Answer:
+    label, point = "Most accurate", result.answers.most_accurate
+    if point is None:
+        text = f"the default itself ({_percent(default)}); nothing was proven to be more accurate."
+        return Answer(label, "the default", text, None)
+    text = (
+        f"{_subject(point, default)} reaches {_accuracies(point, default)} "
+        f"({100 * point.gain:+.2f} points), {_pace(point)}."
+    )
+    return Answer(label, f"{100 * point.gain:+.2f} points", text, point)
+
+
+def _subject(point: Verified, default: Verified) -> str:
+    """What a sentence is about: "trial 4", or "the default with mkl, 2 threads"."""
+    if point.role is not Role.RUNTIME_ONLY:
+        return printable(point.name)
+    changed = {
+        name: value for name, value in point.params.items() if default.params.get(name) != value
+    }
+    return f"the default with {describe_params(changed) or 'its own setting'}"
+
+
+def _times(point: Verified, default: Verified) -> str:
+    return f"{_seconds(point)} instead of {_seconds(default)}"
+
+
+def _seconds(point: Verified) -> str:
+    return f"{format_seconds(point.train_time_s.value)} s"
+
+
+def _accuracies(point: Verified, default: Verified) -> str:
+    return f"{_percent(point)} test accuracy against {_percent(default)}"
+
+
+def _percent(point: Verified) -> str:
+    return f"{100 * point.test_accuracy.value:.2f} %"
+
+
+def _pace(point: Verified) -> str:
+    if point.is_faster:
+        return f"{point.speedup:.1f}x faster than the default"
+    if point.is_slower:
+        return f"{1 / point.speedup:.1f}x slower than the default"
+    return "in no significantly different time"
+
+
+def study_metrics(result: StudyResult) -> dict[str, float]:
+    """The answers as figures to sort studies by.
+
+    Where nothing was proven the default itself is the answer: a speed-up of 1, a gain of 0.
+
+    Returns:
+        ``no_loss_speedup``, ``no_loss_accuracy_gain``, ``runtime_only_speedup``,
+        ``best_accuracy``, ``default_train_time_s``, ``default_accuracy`` (accuracies as
+        fractions), all absent if nothing was verified; ``same_accuracy_speedup`` where only the
+        default's first part is known, whose the default's figures then are; ``elapsed_s``,
+        ``trials``.
+    """
+    figures = {"elapsed_s": result.elapsed_s, "trials": float(len(result.trials))}
+    default, found = verified_default(result), result.answers
+    if default is None:
+        return figures
+    lossless = found.no_loss or default
+    if result.default_part:
+        figures["same_accuracy_speedup"] = (same_accuracy(result) or default).speedup
+    return figures | {
+        "no_loss_speedup": lossless.speedup,
+        "no_loss_accuracy_gain": lossless.gain,
+        "runtime_only_speedup": (found.runtime_only or default).speedup,
+        "best_accuracy": (found.most_accurate or default).test_accuracy.value,
+        "default_train_time_s": default.train_time_s.value,
+        "default_accuracy": default.test_accuracy.value,
+    }

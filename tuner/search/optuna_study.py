@@ -1,0 +1,391 @@
+"""The Optuna study that a strategy holds: its trials by our numbers, in a database or in memory.
+
+The sampler is told every trial: usable ones by their objectives, others as failed. A trial that
+was stopped early is told as failed under what was asked, and added as a finished one under the
+iterations it reached, for which its figures are true. Where these are too few to be searched, it
+is told under what was asked, with its time projected and the accuracy it reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import optuna
+from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from tuner.config import Constraint, SamplerConfig
+from tuner.databases import exclusive, without_password
+from tuner.errors import ConfigError, StorageError
+from tuner.pareto import Objective
+from tuner.search.samplers import make_sampler
+from tuner.space import Choices, SearchSpace
+from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
+
+_NUMBER = "trial_number"
+_DRIVER = "driver"
+_RESULT = "result"
+_OVER = "over"
+_KIND = "machine"
+_ORIGIN = "derived_from"
+_STREAMS = 10**6
+_UNUSABLE = (
+    *(SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, OSError, ValueError),
+)  # what a database that cannot be opened raises
+
+EndTrial = Callable[[int, optuna.Trial, list[float] | None], None]
+"""Ends one of Optuna's trials, given our number of it; as failed without values."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """One of several processes that drive a study, each with trials of its own.
+
+    Attributes:
+        name: No other driver's.
+        fingerprint: Of its machine; times compare only among drivers that have the same.
+    """
+
+    name: str
+    fingerprint: str
+
+
+class OptunaStudy:
+    """Trials that are asked for, told and taken up again, of one driver or of several.
+
+    Args:
+        space: What may be asked.
+        objectives: What is told, in this order.
+        constraints: Limits whose violation the sampler learns to avoid.
+        sampler: Which sampler.
+        storage: SQLAlchemy address of the study's database; without one it is kept in memory.
+        name: Name of the study in it; an existing study is gone on with.
+        default: Params of trial 0, which is asked for first.
+        seed: Of the sampler.
+        driver: Who this is, where several may drive the study.
+        fresh: Throw away what an earlier study of this name left.
+
+    Attributes:
+        optuna: The study itself.
+        stream: Where in the random sequence of ``seed`` this driver is now.
+        end_trial: Ends Optuna's trials; who asks for them through another library sets its own.
+
+    Raises:
+        StorageError: If the database cannot be opened.
+        ConfigError: If the sampler cannot be had as configured, or the study's other drivers run
+            on another kind of machine.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        objectives: Sequence[Objective],
+        constraints: Sequence[Constraint],
+        *,
+        sampler: SamplerConfig,
+        storage: str | None,
+        name: str,
+        default: Params,
+        seed: int,
+        driver: Driver | None = None,
+        fresh: bool = False,
+    ) -> None:
+        self.space, self.objectives, self.constraints = space, objectives, constraints
+        self.default, self.seed = default, seed
+        self._driver, self._address = driver, storage
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._open: dict[int, optuna.Trial] = {}
+        self._told: set[int] = set()
+        self._foreign: set[int] = set()  # those that another driver told
+        self._default_outside = bool(space.contains(default))
+        self.end_trial: EndTrial = self._end_trial
+        try:
+            with self.alone():  # of two drivers that begin at once, one makes tables and study
+                self._create(storage, name, fresh=fresh)
+        except _UNUSABLE as error:
+            first_line = str(error).splitlines()[0]
+            shown = without_password(storage or "")
+            raise StorageError(f"storage {shown} cannot be opened: {first_line}") from error
+        self._agree()
+        # sampling goes on from another point of the random sequence after a resume, and drivers
+        # that begin at once are at different ones
+        known = self.optuna.get_trials(deepcopy=False)
+        apart = zlib.crc32(driver.name.encode()) % _STREAMS if driver else 0
+        self.stream = apart + len(known)
+        self._derived_from = {
+            each.user_attrs[_ORIGIN] for each in known if _ORIGIN in each.user_attrs
+        }
+        self.optuna.sampler = make_sampler(sampler, seed + apart + self._earlier)
+
+    def _create(self, storage: str | None, name: str, *, fresh: bool) -> None:
+        """Open the study, or begin it with the default."""
+        self._database = optuna.storages.RDBStorage(storage) if storage else None
+        if fresh and self._database:
+            with contextlib.suppress(KeyError):  # there was none
+                optuna.delete_study(study_name=name, storage=self._database)
+        self.optuna = optuna.create_study(
+            storage=self._database,
+            study_name=name,
+            directions=[
+                optuna.study.StudyDirection[each.direction.name] for each in self.objectives
+            ],
+            load_if_exists=True,
+        )
+        self._earlier = len(self.optuna.trials)
+        if not self._earlier:
+            self.enqueue(self.default, 0)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nothing of this study is begun or noted by another driver meanwhile."""
+        if self._driver and self._address:
+            with exclusive(self._address):
+                yield
+        else:
+            yield
+
+    def _agree(self) -> None:
+        if self._driver is None:
+            return
+        with self.alone():
+            theirs = self.optuna.user_attrs.get(_KIND)
+            if theirs is None:
+                theirs = self._driver.fingerprint
+                self.optuna.set_user_attr(_KIND, theirs)
+        if theirs != self._driver.fingerprint:
+            self.close()
+            raise ConfigError(
+                f"study {self.optuna.study_name} was begun on machine {theirs}, and this one is "
+                f"{self._driver.fingerprint}: times compare on machines of one kind only; "
+                "give another storage="
+            )
+
+    def close(self) -> None:
+        """Give the database's connections back."""
+        if self._database is not None:
+            self._database.remove_session()
+            self._database.engine.dispose()
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may drive the study too."""
+        return self._driver is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether the driver that leads has ended the search for all."""
+        return self.shared and bool(self.optuna.user_attrs.get(_OVER))
+
+    def end(self, *, over: bool = True) -> None:
+        """Tell the other drivers that the search has ended, or that it goes on after all."""
+        if self._driver:
+            self.optuna.set_user_attr(_OVER, over)
+
+    def unfinished(self) -> list[int]:
+        """Numbers of the trials that were asked for but never told, from an interrupted run."""
+        return self._running(own=True)
+
+    def unfinished_of_others(self) -> list[int]:
+        """Numbers of the trials that other drivers are about."""
+        return self._running(own=False) if self.shared else []
+
+    def _running(self, *, own: bool) -> list[int]:
+        trials = self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return [
+            each.user_attrs[_NUMBER]
+            for each in trials
+            if _NUMBER in each.user_attrs and self._is_own(each) is own
+        ]
+
+    def _is_own(self, trial: optuna.trial.FrozenTrial) -> bool:
+        return self._driver is None or trial.user_attrs.get(_DRIVER) == self._driver.name
+
+    def hear_of_others(self) -> list[TrialResult]:
+        """What other drivers have told and this one has not been told since."""
+        if not self._driver:
+            return []
+        found = [
+            TrialResult.from_json(each.user_attrs[_RESULT])
+            for each in self.optuna.get_trials(deepcopy=False)
+            if _RESULT in each.user_attrs
+            and not self._is_own(each)
+            and each.user_attrs[_NUMBER] not in self._told
+        ]
+        for each in found:
+            self._foreign.add(each.trial.number)
+        return found
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> list[int]:
+        """Numbers of the trials that are to be asked for next: the default, or repeated ones."""
+        trials = self.optuna.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        return [each.user_attrs[_NUMBER] for each in trials if _NUMBER in each.user_attrs]
+
+    def enqueue(self, params: Params, number: int | None = None) -> int:
+        """Have ``params`` asked for next, under the next number unless given; returns it."""
+        number = self._next_number() if number is None else number
+        outside = number == 0 and self._default_outside
+        known = {} if outside else self.space.optuna_params(params)
+        self.optuna.enqueue_trial(dict(known), user_attrs={_NUMBER: number})
+        return number
+
+    def enqueue_first(self, points: Sequence[Params]) -> None:
+        """Have ``points`` asked for in turn right after the default, one each time."""
+        number = self._next_number()
+        if number <= len(points) and not self.waiting:
+            self.enqueue(points[number - 1], number)
+
+    def ask(self) -> tuple[int, dict[str, ParamValue]]:
+        """Begin what waits, or else what the sampler proposes: its number and its params.
+
+        To be asked ``alone``. Numbers are counted from 0, the default.
+        """
+        return self.begin(self.optuna.ask())
+
+    def begin(self, trial: optuna.Trial) -> tuple[int, dict[str, ParamValue]]:
+        """Give a trial that Optuna has just begun its number and its params."""
+        number = trial.user_attrs.get(_NUMBER)
+        if number is None:
+            number = self._next_number()
+            trial.set_user_attr(_NUMBER, number)
+        if self._driver:
+            trial.set_user_attr(_DRIVER, self._driver.name)
+        outside = number == 0 and self._default_outside
+        params = dict(self.default) if outside else self.space.suggest(trial)
+        self._open[number] = trial
+        return number, params
+
+    def _next_number(self) -> int:
+        trials = self.optuna.get_trials(deepcopy=False)
+        return max((each.user_attrs.get(_NUMBER, -1) for each in trials), default=-1) + 1
+
+    # -- telling --------------------------------------------------------------------------------
+
+    def tell(self, result: TrialResult) -> bool:
+        """Store how a trial ended. Returns whether that is news; told again it changes nothing."""
+        number = result.trial.number
+        if number in self._told:
+            return False
+        self._told.add(number)
+        if number not in self._foreign:
+            self._store(result)
+        return True
+
+    def recall(self, results: Sequence[TrialResult]) -> None:
+        """Go on where an earlier session stopped, which measured ``results``.
+
+        What it asked for and did not measure will be asked for again.
+        """
+        measured = {each.trial.number: each for each in results}
+        self._told |= set(measured)
+        for number in self.unfinished():
+            if number in measured:
+                self._store(measured[number])
+            else:
+                self.retry(number)
+
+    def _store(self, result: TrialResult) -> None:
+        """Tell Optuna, if the trial is still open there."""
+        number = result.trial.number
+        trial = self._open.pop(number, None) or self._reopen(number)
+        if trial is None:
+            return
+        if self._driver:
+            trial.set_user_attr(_RESULT, result.to_json())
+        early = result.status is TrialStatus.STOPPED
+        if early and result.usable and result.iterations and self.space.contains(result.params):
+            # the sampler must learn that this was no good, or it comes back again and again
+            result, early = result.projected("stopped"), False
+        values = self._values(result)
+        if values is None or early:
+            self.end_trial(number, trial, None)
+            if values is not None and not self.space.contains(result.params):
+                self._add_reached(trial, result, values)
+            return
+        for name, value in self._violations(result).items():
+            trial.set_constraint(name, value)
+        self.end_trial(number, trial, values)
+
+    def _end_trial(self, number: int, trial: optuna.Trial, values: list[float] | None) -> None:  # noqa: ARG002 - others know it by our number
+        self.optuna.tell(trial, values, state=TrialState.FAIL if values is None else None)
+
+    def retry(self, number: int) -> None:
+        """Tell a trial that was left running as failed, and ask for the same params again.
+
+        Left running, it would repel the sampler; unrepeated, the study would miss a trial.
+        """
+        trial = self._open.pop(number, None) or self._reopen(number)
+        if trial is None:
+            return
+        if number not in self.waiting:
+            self.optuna.enqueue_trial(dict(trial.params), user_attrs={_NUMBER: number})
+        self.end_trial(number, trial, None)
+
+    def _reopen(self, number: int) -> optuna.Trial | None:
+        """A trial of an earlier run that is still open, by our number."""
+        for each in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if each.user_attrs.get(_NUMBER) == number:
+                return optuna.Trial(self.optuna, each._trial_id)
+        return None
+
+    def _values(self, result: TrialResult) -> list[float] | None:
+        if not result.usable or (result.trial.number == 0 and self._default_outside):
+            return None
+        try:
+            return [each.value(result.metrics) for each in self.objectives]
+        except KeyError:
+            return None
+
+    def _violations(self, result: TrialResult) -> dict[str, float]:
+        return {str(each): each.violation(result.metrics) for each in self.constraints}
+
+    def _add_reached(self, asked: optuna.Trial, result: TrialResult, values: list[float]) -> None:
+        params = self.space.optuna_params(result.params)
+        trial = optuna.create_trial(
+            params=dict(params), distributions=dict(asked.distributions), values=values
+        )
+        self.optuna.add_trial(trial)
+
+    def add_derived(self, origin: TrialResult, points: Sequence[TrialResult]) -> None:
+        """Tell Optuna once what a trial stands for; what others measured they tell themselves."""
+        name = origin.trial.name
+        if not points or name in self._derived_from or origin.trial.number in self._foreign:
+            return
+        self._derived_from.add(name)
+        for point in points:
+            values = self._values(point)
+            if values is not None:
+                self.optuna.add_trial(
+                    optuna.create_trial(
+                        params=self.space.optuna_params(point.params),
+                        distributions=self._distributions(point.params),
+                        values=values,
+                        user_attrs={_ORIGIN: name},
+                    )
+                )
+
+    def _distributions(self, params: Params) -> dict[str, optuna.distributions.BaseDistribution]:
+        """What a sampler would have drawn ``params`` from."""
+        found: dict[str, optuna.distributions.BaseDistribution] = {}
+        for name, param in self.space.params.items():
+            known_as = param.optuna_name(name, params)
+            if known_as is None:
+                continue
+            if isinstance(param, Choices):
+                found[known_as] = optuna.distributions.CategoricalDistribution(
+                    param.values(params)
+                )
+            elif param.integer:
+                found[known_as] = optuna.distributions.IntDistribution(
+                    int(param.low), int(param.high), log=param.log
+                )
+            else:
+                found[known_as] = optuna.distributions.FloatDistribution(
+                    param.low, param.high, log=param.log
+                )
+        return found

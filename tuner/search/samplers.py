@@ -1,0 +1,35 @@
+"""The samplers of Optuna by the names that a configuration gives them."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Mapping
+
+import optuna
+
+from tuner.config import SamplerConfig
+from tuner.errors import ConfigError
+
+_SAMPLERS: Mapping[str, Callable[..., optuna.samplers.BaseSampler]] = {
+    "tpe": optuna.samplers.TPESampler,
+    "nsga2": optuna.samplers.NSGAIISampler,
+    "gp": optuna.samplers.GPSampler,
+    "random": optuna.samplers.RandomSampler,
+}
+
+
+def make_sampler(config: SamplerConfig, seed: int) -> optuna.samplers.BaseSampler:
+    """Make the Optuna sampler that a configuration names.
+
+    Raises:
+        ConfigError: If it needs a package that is missing, or does not take its options.
+    """
+    if config.name == "gp" and not importlib.util.find_spec("torch"):
+        raise ConfigError("sampler=gp needs the package torch: pip install 'tuner[gp]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        try:
+            return _SAMPLERS[config.name](seed=seed, **config.options)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"sampler.options do not fit {config.name}: {error}") from error
