@@ -43,7 +43,7 @@ Beside = Callable[[TrialResult], SideBySide | None]
 
 _FOR_TRADE_OFFS = 0.15  # most of the time left that trade-offs may take beside a candidate
 _SECOND_CHANCE = 1.5  # times the time that is kept, for another candidate if the first fails
-_OVERTIME = 0.25  # of the budget, that the first campaign may take beyond it
+_OVERTIME = 0.25  # of the budget, that verification may take beyond it while nothing is proven
 _LEAST_OVERTIME_S = 15.0  # the same where the budget is very small
 
 
@@ -192,6 +192,8 @@ class Verification:
         picked = self._picked(points, chances, self._most_while_searching_s)
         if not (picked or self._known.rounds):  # a study never ends with nothing verified
             return self._cost_s(self._least(points))
+        if not picked:  # what is found too late to be compared with the default is of no use
+            return 2 * LEAST_ROUNDS * self._known.cost_s([0])
         return self._cost_s(picked) * (1.0 if self._has_proven else _SECOND_CHANCE)
 
     @property
@@ -229,8 +231,9 @@ class Verification:
             order = (
                 self._order(plan, [*self._lasting(), *self._numbers(entrants)]) if entrants else ()
             )
-        if not order and last and self._owed():
-            order = plan.turned([0, *self._owed()])
+        if not order and last and self._lasting():
+            order = plan.turned([0, *self._lasting()])
+            order = order if self._owed() or plan.cost_s(order) <= left_s else ()
         if not order:
             return []
         self._plan = plan.with_round(order)
@@ -258,7 +261,8 @@ class Verification:
         timed_s = sum(
             plan.cost_s([0, *self._lasting(turn), order[0]]) for turn in range(LEAST_ROUNDS)
         )
-        return plan.cost_s(order) + timed_s <= left_s
+        allowed_s = left_s + (0.0 if self._has_proven else self._overtime_s)
+        return plan.cost_s(order) + timed_s <= allowed_s
 
     def _numbers(self, entrants: Sequence[Entrant]) -> range:
         """The indices that new entrants will have."""
@@ -357,7 +361,7 @@ class Verification:
 
     @property
     def _overtime_s(self) -> float:
-        """Seconds that the first campaign may take beyond the budget."""
+        """Seconds that verification may take beyond the budget while nothing is proven."""
         return max(_OVERTIME * self._config.budget.time_s, _LEAST_OVERTIME_S)
 
     def _least(self, points: Sequence[TrialResult]) -> list[Entrant]:
