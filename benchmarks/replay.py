@@ -348,9 +348,9 @@ GoesOn = Callable[[Sequence[Checkpoint], float], bool]
 
 
 def _watched(trial: Trial, points: Sequence[Checkpoint], end_s: float) -> bool:
-    if far_behind(points, trial.rivals):
-        return False
-    return not trial.curve or can_extend(points, trial.rivals, end_s)
+    if trial.curve:
+        return can_extend(points, trial.rivals, end_s)
+    return far_behind(points, trial.rivals) is None
 
 
 def _result(

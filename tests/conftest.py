@@ -87,6 +87,11 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+def _marker(tmp_path: Path) -> str:
+    """Of a test's processes: tests that run side by side have folders of the same name."""
+    return "-".join(tmp_path.parts[-3:])
+
+
 @pytest.fixture
 def setup(digits: Dataset, tmp_path: Path) -> TrialSetup:
     """Everything that trials of the synthetic framework share."""
@@ -98,7 +103,7 @@ def setup(digits: Dataset, tmp_path: Path) -> TrialSetup:
         model="default",
         worker=framework_folder("synthetic", str(SYNTHETIC)) / framework.worker,
         folder=tmp_path / "trials",
-        marker=tmp_path.name,
+        marker=_marker(tmp_path),
         cores=parse_cores(""),
         memory_limit_bytes=2**30,
         measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
@@ -142,7 +147,7 @@ def no_worker_survives(request: pytest.FixtureRequest) -> Iterator[None]:
     from tuner.measure import marked_processes
 
     runs_trials = "setup" in request.fixturenames
-    marker = request.getfixturevalue("tmp_path").name if runs_trials else ""
+    marker = _marker(request.getfixturevalue("tmp_path")) if runs_trials else ""
     yield
     if marker:
         assert marked_processes(marker) == []

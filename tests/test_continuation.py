@@ -27,6 +27,7 @@ def power(error, slope):
         (power(0.5, 1.2), 4.1, False),  # steep enough, and about to end
         (power(0.5, 0.5), 1000.0, True),  # in a thousand seconds it will
         (lambda time_s: 0.1, 16.0, False),
+        (lambda time_s: 0.1, 64.0, True),  # it has hardly begun
     ],
 )
 def test_a_run_goes_on_while_an_optimist_would(accuracy, end_s, expected):
@@ -39,7 +40,7 @@ def test_too_little_is_known_at_the_beginning():
 
 
 def test_a_perfect_run_that_others_reached_before_adds_nothing():
-    assert not can_extend(curve(TIMES, lambda time_s: 1.0), [(0.5, 1.0)], 50.0)
+    assert not can_extend(curve(TIMES, lambda time_s: 1.0), [(0.5, 1.0)], 20.0)
 
 
 @pytest.mark.parametrize("slope", [0.2, 0.5, 1.0])

@@ -375,7 +375,7 @@ os.wait()
 
 @pytest.fixture
 def marker(tmp_path) -> Iterator[str]:
-    name = f"{tmp_path.name}/"
+    name = f"{'-'.join(tmp_path.parts[-3:])}/"
     yield name
     kill_marked(name)
 

@@ -121,10 +121,11 @@ def test_a_trial_far_behind_its_rivals_stops(setup, make_trial):
 
 
 def test_a_trial_is_held_against_rivals_at_the_pace_that_it_stands_for(setup, make_trial):
-    asked = {"fault": "slow", "iterations": 2_000, "rivals": ((0.001, 2.0),), "curve": 100}
-    own = run_trial(setup, make_trial(1, **asked))
+    asked = {"fault": "slow", "rivals": ((0.001, 2.0),)}
+    own = run_trial(setup, make_trial(1, iterations=64_000, **asked))
     assert own.status is TrialStatus.STOPPED
-    faster = run_trial(setup, make_trial(2, **asked, accuracy_only=True, pace_s=1e-7))
+    asked |= {"accuracy_only": True, "pace_s": 1e-7}
+    faster = run_trial(setup, make_trial(2, iterations=2_000, **asked))
     assert faster.status is TrialStatus.COMPLETE, faster.reason
 
 

@@ -10,6 +10,7 @@ from tuner.trial import Checkpoint
 _FAR_BEHIND_ACCURACY = 0.01  # a trial this far behind one that took
 _FAR_BEHIND_TIME = 0.6  # this fraction of its time leads nowhere
 _LEAST_POINTS = 4  # a slope from fewer says nothing
+_LEAST_PART = 1 / 8  # of a run; the slope of a shorter part tells nothing of its end
 _SLOPES = 3  # the steepest of the last ones is believed to go on
 _OPTIMISM, _EXTRA = 1.25, 0.1  # times and plus the slope
 _SLACK = 0.001  # of accuracy: what adds less to the front adds nothing
@@ -48,6 +49,8 @@ def can_extend(
     if not rivals or len(checkpoints) < _LEAST_POINTS:
         return True
     last = checkpoints[-1]
+    if last.train_time_s < _LEAST_PART * end_s:
+        return True
     if last.val_accuracy > _best_by(last.train_time_s, rivals) + _SLACK:
         return True
     slope = _OPTIMISM * max(0.0, *_slopes(checkpoints)) + _EXTRA

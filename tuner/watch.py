@@ -135,6 +135,8 @@ class Watch:
         return ""
 
     def _far_behind(self) -> str:
+        if self.trial.curve:  # its further course is weighed, and may overtake them
+            return ""
         rival = far_behind(self._compared(), self.trial.rivals)
         return f"another trial had {100 * rival[1]:.1f} % after {rival[0]:.1f} s" if rival else ""
 
