@@ -191,7 +191,7 @@ def test_footnotes_say_how_a_default_was_measured_that_trained_whole():
     study = make_study(reference="the recorded reference is not used: it is of other data")
     notes = footnotes(study)
     assert notes[1:3] == [
-        "Time and accuracy of the default: from 1 whole run; time from its rate over 10 % of the "
+        "Accuracy of the default: from 1 whole run; time from its rate over 10 % of the "
         "iterations, in 2 interleaved runs.",
         "The recorded reference is not used: it is of other data.",
     ]

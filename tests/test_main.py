@@ -154,6 +154,7 @@ def test_a_study_leaves_nothing_but_mlflow_behind_and_can_be_asked(tuner, tmp_pa
     asked = ["framework=synthetic", "dataset=digits", f"framework_path={SYNTHETIC}"]
     found = tuner("recommend", *asked, "min_accuracy=0.5")
     assert found.returncode == 0, found.stderr
+    assert "&id" not in found.stdout, "every value in full"
     answer = yaml.safe_load(found.stdout)
     assert answer["measured"]["test_accuracy"]["value"] >= 0.5
     assert answer["evidence"]["run_ids"]
@@ -245,6 +246,7 @@ def test_frameworks_are_compared_and_the_best_of_all_is_recommended(tuner, tmp_p
     asked = ["dataset=digits", f"framework_path={tree}"]
     found = tuner("recommend", *asked)
     assert found.returncode == 0, found.stderr
+    assert "&id" not in found.stdout, "every value in full"
     answer = yaml.safe_load(found.stdout)
     assert answer["framework"] in ("synthetic", "brisk")
     assert answer["model"] == "lenet"

@@ -106,7 +106,11 @@ def recommend_command(words: Sequence[str]) -> int:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as they are, ready to be copied."""
+    """Writes texts of several lines as they are, ready to be copied, and every value in full."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        """Write what is named twice twice."""
+        return True
 
 
 def _literal(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

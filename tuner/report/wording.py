@@ -176,9 +176,7 @@ def _time_notes(result: StudyResult) -> list[str]:
         notes.append(f"Time and accuracy of {_names(result, whole)}: from {runs}{each_of}.")
     if mixed:
         runs = _extent([each.full_runs for each in mixed], "whole run")
-        notes.append(
-            f"Time and accuracy of {_names(result, mixed)}: from {runs}; time {_rate(mixed)}."
-        )
+        notes.append(f"Accuracy of {_names(result, mixed)}: from {runs}; time {_rate(mixed)}.")
     if rates:
         notes.append(f"Training time of {_names(result, rates)}: {_rate(rates)}.")
     trial_0 = result.default
