@@ -7,37 +7,46 @@ than the default, and is sure to be on the front; it holds if what it is said to
 is, and if none of the others is both faster and more accurate.
 
 In replay (``replay.py``) the truth is the recorded table: whole studies run on it under fresh
-noise for every seed. Live, studies of a budget train for real, and the truth is an independent
-verification of what they verified by ten fresh seeds each, the default's own whole runs included:
-hours where the default is slow.
+noise for every seed. Live, studies train for real (or have done so: ``--output`` is where their
+``mlflow.db`` is), and the truth comes from runs of its own: the accuracy of ten fresh seeds, held
+against the default's recorded reference, and ten interleaved pairs of rates. The accuracy of the
+default's own params is not trained anew.
 
     python benchmarks/claims.py caffe-mnist torch-mnist [--seeds 20] [--budget 600] [--json]
-    python benchmarks/claims.py caffe-mnist_5k --live --seeds 3
+    python benchmarks/claims.py caffe-mnist --live --seeds 3
+    python benchmarks/claims.py caffe-mnist --live --output .
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import contextlib
 import json
+import math
+import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from replay import Recorded, Replay, recorded_names
 from replayed_study import ReplayedStudy, make_config
-from workbench import fresh_study, side_by_side, workbench
+from workbench import Workbench, empty_home, workbench
 
+from tuner import load_results, tune
 from tuner.config import BudgetConfig, VerifyConfig
-from tuner.plan import Entrant
+from tuner.evidence import Evidence, evidence_of
+from tuner.executors.local import LocalExecutor
+from tuner.references import find_reference
 from tuner.runner import run_trial
-from tuner.trial import TrialKind, TrialResult, TrialStatus
+from tuner.trial import Params, Trial, TrialKind
 from tuner.verified import Role, Verified
-from tuner.verify import summarize
 
 LIVE_SEEDS = 10
-SEED_APART = 1000  # seeds of an independent verification are other ones
-BETTER = "better"
+SEEDS_APART = 10**7  # seeds of an independent verification are other ones
+RATE_ITERATIONS = 200  # of a run that tells a rate
+BETTER, FASTER = "better", "faster"
 
 Truth = Callable[[Verified], tuple[float, float]]
 """Training time, seconds, and accuracy, fraction."""
@@ -48,7 +57,8 @@ class Claim:
     """What is said of a configuration, and whether it holds.
 
     Attributes:
-        kind: ``no loss``, ``runtime only``, ``most accurate`` (also without loss) or ``better``.
+        kind: ``no loss``, ``runtime only``, ``most accurate`` (also without loss), ``better``, or
+            live ``faster``.
         said: In words.
         holds: Whether it is true.
     """
@@ -106,41 +116,83 @@ def replay(name: str, seed: int, budget_s: float) -> list[Claim]:
     return claims(study.verified, lambda point: recorded.truth(point.params))
 
 
-def live(name: str, seed: int, budget_s: float) -> list[Claim]:
-    """Run a study, and verify what it verified once more by itself."""
-    result = fresh_study(name, budget_s, seed=seed)
-    if not result.verified or result.default is None:
-        return []
-    entrants = [_entrant(each, result.default) for each in result.verified]
+def studies(name: str, seeds: int, budget_s: float, output: str) -> list[Evidence]:
+    """What the studies in a folder verified; they are run first where there is no folder."""
     framework, _, dataset = name.partition("-")
-    with workbench(framework, dataset) as bench:
-        images = bench.setup.dataset.sizes["test"]
-        config = VerifyConfig(repeats=LIVE_SEEDS)
-        plan = side_by_side(entrants, LIVE_SEEDS, config, SEED_APART + seed, images)
-        again = summarize(plan, [run_trial(bench.setup, each) for each in plan.trials()])
-    known = {
-        each.trial_number: (each.train_time_s.value, each.test_accuracy.value) for each in again
-    }
-    return claims(
-        [each for each in result.verified if each.trial_number in known],
-        lambda each: known[each.trial_number],
-    )
+    if output:
+        records = load_results(framework, dataset, output=output)
+        return [each for record in records for each in evidence_of(record)]
+    with tempfile.TemporaryDirectory() as folder, empty_home(Path(folder)):
+        for seed in range(1, seeds + 1):
+            settings = {"framework": framework, "dataset": dataset, "seed": seed, "output": folder}
+            tune(f"budget.time_s={budget_s}", "search.warm_start=false", **settings)
+        return studies(name, seeds, budget_s, folder)
 
 
-def _entrant(point: Verified, default: TrialResult) -> Entrant:
-    """What was verified, to be verified again in whole runs."""
-    assert default.measurement is not None
-    kind = TrialKind.DEFAULT if point.is_default else TrialKind.SEARCH
-    trial = dataclasses.replace(
-        default.trial, number=point.trial_number, params=point.params, kind=kind, share=1.0
-    )
-    measured = dataclasses.replace(default.measurement, train_time_s=point.train_time_s.value)
-    # whether accuracy depends on the runtime setting is to be seen here, not believed
-    role = Role.NO_LOSS if point.role is Role.RUNTIME_ONLY else point.role
-    result = dataclasses.replace(
-        default, trial=trial, status=TrialStatus.COMPLETE, measurement=measured
-    )
-    return Entrant(result, role)
+def live(found: Sequence[Evidence]) -> list[Claim]:
+    """Hold what was claimed against runs of its own, of fresh seeds."""
+    held: list[Claim] = []
+    for number, point in enumerate(each for each in found if not each.is_default):
+        with workbench(point.framework, point.requested, point.model) as bench:
+            if point.no_loss and point.role != Role.RUNTIME_ONLY.value:
+                gain = _accuracy(bench, point.params, number) - _default_accuracy(bench, point)
+                said = f"{_words(point)}: truly {100 * gain:+.2f} points"
+                held.append(Claim(point.role, said, gain >= -point.margin))
+            if point.is_faster:
+                speedup = _speedup(bench, point.params, number)
+                said = f"{_words(point)}: truly {speedup:.2f}x as fast"
+                held.append(Claim(FASTER, said, speedup > 1))
+        for each in held[-2:]:
+            print(f"{each.kind}: {each.said}", file=sys.stderr, flush=True)
+    return held
+
+
+def _words(point: Evidence) -> str:
+    learnt = ", ".join(f"{name} {value}" for name, value in point.params.items())
+    return f"{learnt} ({point.speedup.value:.2f}x, {point.difference})"
+
+
+def _default_accuracy(bench: Workbench, point: Evidence) -> float:
+    """The default's test accuracy: its reference's, or that of as many runs."""
+    reference = find_reference(point.framework, point.dataset, point.model)
+    return reference.test_accuracy if reference else _accuracy(bench, bench.default, -1)
+
+
+def _accuracy(bench: Workbench, params: Params, number: int) -> float:
+    """Mean test accuracy of fresh seeds, one a core where one thread is to be had."""
+    single = {**params, "threads": 1}
+    params = params if bench.space.contains(single) else single
+    seeds = range(SEEDS_APART * (number + 2), SEEDS_APART * (number + 2) + LIVE_SEEDS)
+    with contextlib.closing(LocalExecutor(bench.setup)) as executor:
+        runs = [
+            executor.submit(
+                Trial(seed, params, TrialKind.VERIFY, seed, test=True, accuracy_only=True)
+            )
+            for seed in seeds
+        ]
+        found = [each.result().test_accuracy for each in runs]
+    return statistics.fmean(each for each in found if each is not None)
+
+
+def _speedup(bench: Workbench, params: Params, number: int) -> float:
+    """The default's training time by this one's: geometric mean over pairs in turn."""
+    logs = []
+    for turn in range(LIVE_SEEDS):
+        pair = [bench.default, params] if turn % 2 else [params, bench.default]
+        rates = {
+            id(each): _iteration_s(bench, each, 2 * (LIVE_SEEDS * number + turn) + place)
+            for place, each in enumerate(pair)
+        }
+        logs.append(math.log(rates[id(bench.default)] / rates[id(params)]))
+    iterations = int(bench.default["iterations"] or 1) / int(params["iterations"] or 1)
+    return iterations * math.exp(statistics.fmean(logs))
+
+
+def _iteration_s(bench: Workbench, params: Params, number: int) -> float:
+    share = min(1.0, RATE_ITERATIONS / int(params["iterations"] or 1))
+    result = run_trial(bench.setup, Trial(number, params, TrialKind.VERIFY, number, share=share))
+    assert result.measurement is not None, result.reason
+    return result.metrics["train_time_s"] / int(params["iterations"] or 1)
 
 
 def figures(found: Sequence[Claim]) -> dict[str, dict[str, object]]:
@@ -162,14 +214,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="studies of each")
     parser.add_argument("--budget", type=float, default=600.0, help="of a study, s")
     parser.add_argument("--live", action="store_true", help="train instead of replaying")
+    parser.add_argument("--output", default="", help="of studies that have ended (with --live)")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    once = live if given.live else replay
     by_name = {}
     for name in given.names:
         found: list[Claim] = []
-        for seed in range(1, given.seeds + 1):
-            found += once(name, seed, given.budget)
+        if given.live:
+            found = live(studies(name, given.seeds, given.budget, given.output))
+        for seed in range(1, 1 if given.live else given.seeds + 1):
+            found += replay(name, seed, given.budget)
             print(f"{name} {seed}: {len(found)} claims so far", file=sys.stderr, flush=True)
         by_name[name] = figures(found)
     if given.json:

@@ -34,17 +34,17 @@ class Workbench:
 
 
 @contextlib.contextmanager
-def workbench(framework: str, dataset: str) -> Iterator[Workbench]:
+def workbench(framework: str, dataset: str, model: str = MODEL) -> Iterator[Workbench]:
     """Install what is missing; what the trials leave is deleted at the end.
 
     Raises:
         TunerError: If framework or data set cannot be had.
     """
     config = TuneConfig(
-        framework=load_framework(framework), dataset=load_dataset_config(dataset), model=MODEL
+        framework=load_framework(framework), dataset=load_dataset_config(dataset), model=model
     )
     with single(config, StudyProgress()) as (space, setup):
-        yield Workbench(space, space.default(dataset, MODEL).params, setup)
+        yield Workbench(space, space.default(dataset, model).params, setup)
 
 
 def side_by_side(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,14 +17,16 @@ from hypothesis import strategies as st
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 from aa import Verification, false_alarms
-from claims import LIVE_SEEDS, _entrant, claims
+from claims import LIVE_SEEDS, claims, live
 from replay import Recorded, Replay, recorded_names
 from replayed_study import ReplayedStudy, make_config
 from search import NEARLY, kept, prove, search, time_to
-from workbench import side_by_side
+from workbench import Workbench
 
+from tests.report_samples import make_result
 from tests.verify_samples import SHORT, make_entrant, make_plan, simulate
-from tuner.config import BudgetConfig, VerifyConfig
+from tuner.config import BudgetConfig, MeasureConfig
+from tuner.evidence import Evidence
 from tuner.trial import Trial, TrialKind, TrialStatus
 from tuner.verified import Role
 from tuner.verify import summarize
@@ -183,15 +187,50 @@ def test_claims_are_held_against_the_truth():
     assert claims((), lambda each: (0.0, 0.0)) == []
 
 
-def test_claims_are_verified_again_in_whole_runs():
-    plan = make_plan(make_entrant(1, 30, Role.NO_LOSS), make_entrant(2, 40, Role.RUNTIME_ONLY))
-    verified = summarize(plan, simulate(plan, 3.0))
-    entrants = [_entrant(each, plan.default) for each in verified]
-    again = side_by_side(entrants, LIVE_SEEDS, VerifyConfig(), 1001, 10_000)
-    assert [each.share for each in again.trials()] == [1.0] * 3 * LIVE_SEEDS
-    assert len({each.seed for each in again.trials()}) == LIVE_SEEDS
-    seeds = {each.seed for each in plan.trials()}
-    assert not seeds & {each.seed for each in again.trials()}
+def make_evidence(role, speedup, *, margin=0.002):
+    """What a study on MNIST claims of one configuration of Caffe."""
+    interval = {"value": speedup, "low": speedup / 1.1, "high": speedup * 1.1}
+    accuracy = {"value": 0.991, "low": 0.990, "high": 0.992}
+    return Evidence(
+        params={"batch_size": 32, "iterations": 5000, "threads": 2},
+        figures={
+            "role": role.value, "test_accuracy": accuracy, "full_runs": 2,
+            "comparison": {"no_loss": True, "speedup": interval, "accuracy_gain": accuracy},
+        },
+        run_ids=(), study="study", framework="caffe", dataset="mnist", requested="mnist",
+        margin=margin, default={"test_accuracy": accuracy},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("accuracy", "pace_s", "held"), [(0.990, 1.0, True), (0.985, 3.0, False)])
+def test_claims_of_studies_are_held_against_fresh_seeds(monkeypatch, accuracy, pace_s, held):
+    default = {"batch_size": 64, "iterations": 10_000, "threads": 1}
+    ran = []
+
+    def run(_setup, trial, **_):
+        ran.append(trial)
+        own = pace_s if trial.params["batch_size"] == 32 else 1.0
+        time_s = own * trial.params["iterations"]
+        return dataclasses.replace(
+            make_result(1, 0.99, time_s),
+            trial=trial,
+            test_accuracy=accuracy if trial.test else None,
+        )
+
+    @contextlib.contextmanager
+    def bench(*_):
+        space = SimpleNamespace(contains=lambda _params: "")
+        yield Workbench(space, default, SimpleNamespace(cores=(0,), measure=MeasureConfig()))
+
+    monkeypatch.setattr("claims.workbench", bench)
+    monkeypatch.setattr("claims.run_trial", run)
+    monkeypatch.setattr("tuner.executors.local.run_trial", run)
+    found = live([make_evidence(Role.NO_LOSS, 4.0), make_evidence(Role.RUNTIME_ONLY, 2.0)])
+    assert [each.kind for each in found] == ["no loss", "faster", "faster"]
+    assert [each.holds for each in found] == [held] * 3
+    whole = [each for each in ran if each.test]
+    assert len({each.seed for each in whole}) == len(whole) == LIVE_SEEDS, "its reference is known"
+    assert all(each.accuracy_only and each.params["threads"] == 1 for each in whole)
 
 
 def test_the_default_against_itself_is_dealt_out_anew():

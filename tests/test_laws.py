@@ -47,6 +47,7 @@ FLOORS = {
     "runner": 2,
     "provision": 2,
     "executors": 3,
+    "pacemaker": 3,
     "race": 3,
     "machine_race": 3,
     "warm_start": 3,

@@ -217,11 +217,30 @@ def test_trade_offs_run_whole_first_and_then_for_their_rate():
 
 def test_a_rate_is_measured_for_some_seconds_at_least():
     config = VerifyConfig(long_s=40, rate_share=0.01)
-    assert shares(make_plan(make_entrant(1, 50.0), config=config), 1)[1] == pytest.approx(8 / 50)
+    assert shares(make_plan(make_entrant(1, 50.0), config=config), 1)[1] == pytest.approx(4 / 50)
     hasty = VerifyConfig(long_s=40, rate_share=0.01, least_rate_s=2)
     assert shares(make_plan(make_entrant(1, 50.0), config=hasty), 1)[1] == pytest.approx(2 / 50)
-    brief = VerifyConfig(long_s=1)
+    brief = VerifyConfig(long_s=1, least_rate_s=8)
     assert shares(make_plan(make_entrant(1, 5.0), config=brief), 1) == [1.0] * 3
+
+
+def rounds_owed(plan, index):
+    """Of the times of an entrant, by a plan without rounds."""
+    count = 0
+    while plan.owes(index):
+        plan, count = plan.with_round([0, index]), count + 1
+    return count
+
+
+def test_rounds_of_rates_alone_are_twice_as_many():
+    runtime = make_entrant(0, 50.0, Role.RUNTIME_ONLY)
+    known = make_plan(runtime, make_entrant(2, 50.0), rounds=0, config=LONG, accuracies=SEEDS)
+    assert [rounds_owed(known, index) for index in (1, 2)] == [4, 2]
+    assert [known.most_rounds(index) for index in (1, 2)] == [6, 3]
+    unknown = make_plan(runtime, rounds=0, config=LONG)
+    assert rounds_owed(unknown, 1) == 2, "whole runs, as no reference is known"
+    single = dataclasses.replace(known, config=dataclasses.replace(LONG, repeats=1))
+    assert single.most_rounds(1) == rounds_owed(single, 1)
 
 
 def test_a_stopped_one_is_run_for_the_iterations_it_reached():

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import random
+import statistics
 from collections import defaultdict
 
 import pytest
@@ -173,6 +174,20 @@ def test_a_machine_that_slows_down_crowns_nobody_else(space):
         machine = Machine(0.02, slowdown=lambda now, start=start: 1.6 if now > start else 1.0)
         found = race(space, machine).fastest(64)
         assert seconds({**found, "batch_size": 64}) <= 1.1 * truly_fastest(space, 64)
+
+
+def test_noise_praises_nobody_for_coming_late(space, monkeypatch):
+    """All settings are as fast. A chance minimum must not make what is measured later faster."""
+    monkeypatch.setattr(f"{__name__}.seconds", lambda params: 1e-4 * (10 + params["batch_size"]))
+    falls = []
+    for seed in range(6):
+        machine = Machine(0.15)
+        machine.noise = random.Random(seed)
+        probes = [each for each in race(space, machine).probes if each.batch_size == 64]
+        logs = [math.log(each.iteration_s) for each in probes]
+        half = len(logs) // 2
+        falls.append(statistics.fmean(logs[:half]) - statistics.fmean(logs[half:]))
+    assert abs(statistics.fmean(falls)) < 0.1
 
 
 def test_disturbed_probes_are_counted_and_measured_again(space):

@@ -214,7 +214,7 @@ class VerifyConfig:
         repeats: Most interleaved rounds of each, every one with a fresh seed; a candidate for "no
             loss" is looked at after the second and each further one.
         rate_share: Fraction of the iterations that a repeat of a long run trains where only its
-            rate is measured anew.
+            rate is measured anew. There are twice as many of these rounds.
         least_rate_s: Seconds that such a repeat trains at least; a rate of less is mostly noise.
         long_s: Training time above which a run counts as long, in seconds.
         confidence: Of the intervals, and one minus the level of the tests.
@@ -223,8 +223,8 @@ class VerifyConfig:
 
     finalists: int = 3
     repeats: int = 3
-    rate_share: float = 0.03
-    least_rate_s: float = 8.0
+    rate_share: float = 0.015
+    least_rate_s: float = 4.0
     long_s: float = 15.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002

@@ -24,6 +24,7 @@ from tuner.verified import Role
 
 LEAST_ROUNDS = 2
 """Fewer would prove nothing."""
+_RATE_ROUNDS = 2  # times as many where only rates are measured, which takes seconds
 _LEAST_S = 1e-9  # a clock may stand still
 _SEEDS_APART = 10**6  # between the runs of one configuration in one round
 CANDIDATES = (Role.NO_LOSS, Role.ACCURACY)
@@ -120,6 +121,18 @@ class Plan:
     def timed_rounds(self, index: int) -> int:
         """In how many rounds the times of an entrant are measured."""
         return sum(0 in order and index in order for order in self.rounds)
+
+    def owes(self, index: int) -> bool:
+        """Whether the times of an entrant were measured in fewer rounds than they need."""
+        return self.timed_rounds(index) < LEAST_ROUNDS * self._runs_for_one(index)
+
+    def most_rounds(self, index: int) -> int:
+        """Rounds after which no more are run for the times of an entrant."""
+        return max(LEAST_ROUNDS, self.config.repeats) * self._runs_for_one(index)
+
+    def _runs_for_one(self, index: int) -> int:
+        """Runs that measure an entrant's time once: several where all of them are short parts."""
+        return _RATE_ROUNDS if self._share(0, index) < 1 else 1
 
     def _trial(self, number: int, turn: int, index: int) -> Trial:
         """One run of an entrant in a round."""

@@ -21,11 +21,11 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from tuner.pacemaker import OpenSession, Pacemaker, Session
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.space import Range, SearchSpace
-from tuner.trial import Params, ParamValue, Trial, TrialKind, TrialResult
+from tuner.trial import Params, ParamValue, Trial, TrialKind
 
 _LEAST_ITERATIONS = 3
 _WARM_UP = 1  # iterations that are not counted: a new batch size allocates
@@ -35,24 +35,14 @@ _PLAINLY = 1.5  # by this factor at the first batch size: then the others are no
 _ALIKE = 1.08  # within this factor a few probes each do not tell which is faster
 _PROBES = 3  # at most of a setting at a batch size, before those that are alike run in turns
 _FINALISTS = 4
-_ROUNDS = 2
+_ROUNDS = 3
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
-_DRIFT = 0.1  # a change of the default's pace (its logarithm) that is more than noise
+_DRIFT = 0.1  # a change of recorded paces (its logarithm) that is more than noise
 _UNLIKE = 0.2  # of the changes of two settings (logarithms), that is more than noise
 _KILL_S = 120.0
 _LEAST_S = 1e-9  # a clock may stand still
 _HOPE_TRIED = 2  # values that count as tried, with the hope of the beginning as their gain
 _HOPE_TURNS = 0.02  # what runs in turns add: which of those that seem alike is the fastest
-
-
-class Session(Protocol):
-    """A warm worker with one runtime setting."""
-
-    def run(self, trial: Trial) -> TrialResult:
-        """Train once more in the same worker."""
-
-
-OpenSession = Callable[[Params], contextlib.AbstractContextManager[Session]]
 
 
 @dataclass
@@ -92,7 +82,8 @@ class Race:
         self._numbers = itertools.count(1)
         self._last_disturbed, self._last_s = False, self.probe_s
         self._drift, self._spent_s, self._began_s = 1.0, 0.0, 0.0
-        self._pacemaker: _Pacemaker | None = None
+        self._confirmed: list[dict[str, ParamValue]] = []
+        self._pacemaker = Pacemaker(self.known, self._open, self._pace, self.batch_sizes[0])
         self._begin()
 
     def _begin(self) -> None:
@@ -163,8 +154,10 @@ class Race:
                 and self._used_s() < until_s
             ):
                 self._step()
+            if self._used_s() < until_s and self._is_doubtful:
+                self._finish()
         finally:
-            self._release()
+            self._pacemaker.release()
             self._spent_s, self._began_s = self._used_s(), 0.0
             if self._late and self._next is not None and not self._is_due:
                 self._advance()
@@ -194,11 +187,6 @@ class Race:
             _, *probes = [self._measure(session, setting, batch, each) for each in lengths]
         found = (math.log(each.iteration_s / recorded_s) for each in probes if each)
         return sorted(found, key=abs)[:1]
-
-    def _release(self) -> None:
-        if self._pacemaker is not None:
-            self._pacemaker.worker.close()
-            self._pacemaker = None
 
     def _step(self) -> None:
         if self._next is None:
@@ -274,39 +262,16 @@ class Race:
     def _scout(self, setting: dict[str, ParamValue]) -> None:
         """Probe a setting at one batch size, and at the others unless it is plainly slow.
 
-        The fastest so far is probed beside it: where the machine has become slower since, so that
-        this one has, what was measured is put to the pace of before.
+        What tells the machine's speed is probed beside it: where the machine has become slower
+        since, so that this one has, what was measured is put to the pace of before.
         """
         self.tell(" ".join(map(str, setting.values())), min(1.0, self._used_s() / self.budget_s))
         with contextlib.ExitStack() as worker:
             session = worker.enter_context(self._open(setting))
-            self._note_drift()
+            self._drift = self._pacemaker.drift()
             self._probe_all(setting, session)
-            if self.known.probes and self.known.fastest(self.batch_sizes[0]) == setting:
-                self._release()
-                self._pacemaker = _Pacemaker(setting, session, worker.pop_all())
-
-    def _note_drift(self) -> None:
-        """How much slower the fastest setting is than before, where that is more than noise.
-
-        A setting of more threads than the others would not do: neighbours of this machine that
-        take a core slow it alone.
-        """
-        self._drift = 1.0
-        if not self.known.probes:
-            return
-        batch = self.batch_sizes[0]
-        if self._pacemaker is None:
-            setting = self.known.fastest(batch)
-            worker = contextlib.ExitStack()
-            session = worker.enter_context(self._open(setting))
-            self._pacemaker = _Pacemaker(setting, session, worker)
-            self._measure(session, setting, batch, _WARM_UP)
-        pacemaker = self._pacemaker
-        now = self._measure(pacemaker.session, pacemaker.setting, batch)
-        drift = now.iteration_s / self.known.probed_s(pacemaker.setting, batch) if now else 1.0
-        if abs(math.log(drift)) > _DRIFT:
-            self._drift = drift
+            if self.known.probes:
+                self._pacemaker.adopt(setting, session, worker)
 
     def _probe_all(self, setting: dict[str, ParamValue], session: Session) -> None:
         for place, batch in enumerate(self.batch_sizes):
@@ -317,7 +282,7 @@ class Race:
             for _ in range(0 if place else _PROBES - 1):
                 if not self.known.undecided(setting, batch):
                     break
-                self._note_drift()
+                self._drift = self._pacemaker.drift()
                 if not self._probe(session, setting, batch, first=False):
                     return
             if not place and not self._near(setting, batch, _PLAINLY):
@@ -344,21 +309,46 @@ class Race:
             rest.add(between)
         return [own, *sorted(rest)]
 
+    @property
+    def _is_doubtful(self) -> bool:
+        """Whether the fastest setting was measured in passing only, and others are as fast."""
+        if self.known.settled or not self.known.probes:
+            return False
+        batch = self.batch_sizes[0]
+        fastest = self.known.fastest(batch)
+        return fastest not in self._confirmed and len(self._alike()) > 1
+
+    @property
+    def _slack(self) -> float:
+        """Factor within which probes do not tell which of two settings is faster."""
+        return max(_ALIKE, math.exp(self.known.probe_error))
+
+    def _alike(self) -> list[dict[str, ParamValue]]:
+        """Settings that probes do not tell apart from the fastest at some batch size."""
+        ranked = [self.known.ranked(batch) for batch in self.batch_sizes]
+        found: list[dict[str, ParamValue]] = []
+        for places in zip(*ranked, strict=True):  # the fastest at each, then the next
+            for setting, batch in zip(places, self.batch_sizes, strict=True):
+                if setting not in found and self._near(setting, batch, self._slack):
+                    found.append(setting)
+        return found[:_FINALISTS]
+
     def _finish(self) -> None:
-        """Run those in turns that one probe each does not tell apart."""
-        finalists = self.known.contenders(_ALIKE)[:_FINALISTS]
+        """Run those in turns that the probes so far do not tell apart."""
+        finalists = self._alike()
+        self._confirmed += finalists
         if len(finalists) < 2:
             return
         with contextlib.ExitStack() as stack:
             sessions = [stack.enter_context(self._open(setting)) for setting in finalists]
             for turn in range(_ROUNDS):
-                self._note_drift()
+                self._drift = self._pacemaker.drift()
                 for place in range(len(finalists)):
                     index = (place + turn) % len(finalists)
                     for batch in self.batch_sizes:
                         if self._late:
                             return
-                        if self._near(finalists[index], batch, _ALIKE):
+                        if self._near(finalists[index], batch, self._slack):
                             self._probe(sessions[index], finalists[index], batch, first=not turn)
 
     def _probe(
@@ -390,6 +380,11 @@ class Race:
         """Note a measurement, put to the machine's pace of before."""
         pace = probe.iteration_s / self._drift
         self.known.add(dataclasses.replace(probe, iteration_s=pace))
+
+    def _pace(self, session: Session, setting: dict[str, ParamValue]) -> Probe | None:
+        """One probe at the first batch size, unless it was disturbed."""
+        probe = self._measure(session, setting, self.batch_sizes[0])
+        return None if self._last_disturbed else probe
 
     def _measure(
         self,
@@ -431,18 +426,3 @@ class Race:
         if not self.known.probes:
             return self._last_s
         return self.known.probed_s(self.known.fastest(batch), batch)
-
-
-@dataclass(frozen=True)
-class _Pacemaker:
-    """The warm worker of the fastest setting, which tells when the machine changes its speed.
-
-    Attributes:
-        setting: Of the worker.
-        session: The worker.
-        worker: Closed when it is not needed any more.
-    """
-
-    setting: dict[str, ParamValue]
-    session: Session
-    worker: contextlib.ExitStack

@@ -178,7 +178,7 @@ class RuntimeMap:
         """Standard error of the logarithm of the seconds an iteration takes."""
         points = self._probes[_key(setting)]
         nearest = min(points, key=lambda each: abs(math.log(each / batch_size)))
-        error = self._probe_error() * _OF_MEDIAN / math.sqrt(len(points[nearest]))
+        error = self.probe_error * _OF_MEDIAN / math.sqrt(len(points[nearest]))
         return error if batch_size in points else math.hypot(error, _INTERPOLATION)
 
     def undecided(self, setting: Params, batch_size: int) -> bool:
@@ -226,7 +226,8 @@ class RuntimeMap:
             self._lines[figure, key] = line
         return math.exp(_interpolate(math.log(batch_size), *line)) if line[1] else 0.0
 
-    def _probe_error(self) -> float:
+    @property
+    def probe_error(self) -> float:
         """Standard deviation of a probe's logarithm, pooled over all that were repeated."""
         if not self._spread:
             sets = [
@@ -257,6 +258,10 @@ class RuntimeMap:
     def fastest(self, batch_size: int) -> dict[str, ParamValue]:
         """The setting that trains this batch size fastest. Raises ``ValueError`` without any."""
         return min(self.settings, key=lambda each: self.pace_s(each, batch_size))
+
+    def ranked(self, batch_size: int) -> list[dict[str, ParamValue]]:
+        """The settings in use, that which trains this batch size fastest first."""
+        return sorted(self.settings, key=lambda each: self.pace_s(each, batch_size))
 
     def contenders(self, slack: float) -> list[dict[str, ParamValue]]:
         """Settings within ``slack`` (a factor) of the fastest at some batch size of their own.

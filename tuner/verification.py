@@ -229,10 +229,10 @@ class Verification:
             entrants = self._campaign(points, chances, left_s, last=last)
             plan = self._plan.with_entrants(entrants)
             order = (
-                self._order(plan, [*self._lasting(), *self._numbers(entrants)]) if entrants else ()
+                self._order(plan, [*self._owed(), *self._numbers(entrants)]) if entrants else ()
             )
-        if not order and last and self._lasting():
-            order = plan.turned([0, *self._lasting()])
+        if not order and last and (timed := self._owed() or self._unsure()):
+            order = plan.turned([0, *timed])
             order = order if self._owed() or plan.cost_s(order) <= left_s else ()
         if not order:
             return []
@@ -256,11 +256,9 @@ class Verification:
         """
         plan = self._known
         if 0 in order:
-            owed = any(each and plan.timed_rounds(each) < LEAST_ROUNDS for each in order)
+            owed = any(each and plan.owes(each) for each in order)
             return owed or plan.cost_s(order) <= left_s
-        timed_s = sum(
-            plan.cost_s([0, *self._lasting(turn), order[0]]) for turn in range(LEAST_ROUNDS)
-        )
+        timed_s = self._timed_s(plan, [order[0]])
         allowed_s = left_s + (0.0 if self._has_proven else self._overtime_s)
         return plan.cost_s(order) + timed_s <= allowed_s
 
@@ -289,18 +287,34 @@ class Verification:
 
     def _is_open(self, index: int, seen: Readings, runs: Sequence[TrialResult]) -> bool:
         """Whether further rounds of an entrant would tell more."""
-        timed = self._known.timed_rounds(index) < self._known.config.repeats
-        if seen.role(index) not in CANDIDATES:
-            return timed
+        plan, role = self._known, seen.role(index)
+        if role is Role.RUNTIME_ONLY:
+            return plan.owes(index)
+        if role not in CANDIDATES:
+            return plan.timed_rounds(index) < plan.most_rounds(index)
         verdict = seen.verdict(index)
         if verdict is None:
             return not self._failed(index, runs)
-        return verdict and timed and self._known.entrants[index].beside is not None
+        return verdict and plan.entrants[index].beside is not None and plan.owes(index)
 
     def _owed(self) -> list[int]:
-        """The runtime setting, if its least rounds are still to come."""
+        """The runtime setting, if rounds that it needs are still to come."""
         plan = self._known
-        return [each for each in self._lasting() if plan.timed_rounds(each) < LEAST_ROUNDS]
+        return [
+            index
+            for index, each in enumerate(plan.entrants)
+            if each.role is Role.RUNTIME_ONLY and plan.owes(index)
+        ]
+
+    def _unsure(self) -> list[int]:
+        """The runtime setting and what is proven, while further rounds may tell their times."""
+        plan, seen = self._known, Readings(self._known, self._runs())
+        return [
+            index
+            for index, each in enumerate(plan.entrants)
+            if plan.timed_rounds(index) < plan.most_rounds(index)
+            and (each.role is Role.RUNTIME_ONLY or (each.beside and seen.verdict(index)))
+        ]
 
     def _failed(self, index: int, runs: Sequence[TrialResult]) -> bool:
         """Whether runs of a candidate gave no accuracy: it is given up after the second."""
@@ -314,16 +328,6 @@ class Verification:
             )
             > 1
         )
-
-    def _lasting(self, later: int = 0) -> list[int]:
-        """The runtime setting, if it has not had all its rounds after so many more of them."""
-        plan = self._known
-        return [
-            index
-            for index, each in enumerate(plan.entrants)
-            if each.role is Role.RUNTIME_ONLY
-            and plan.timed_rounds(index) + later < plan.config.repeats
-        ]
 
     # -- what to verify -------------------------------------------------------------------------
 
@@ -389,14 +393,11 @@ class Verification:
         if self._cost_s(picked) > most_s:
             return []
         for each in self._candidates(points, chances):
-            entrant = Entrant(each, self._sought, self._beside_of(each))
+            long = train_time_s(each) > self._config.verify.long_s
+            entrant = Entrant(each, self._sought, self._beside(each) if long else None)
             if self._cost_s([*picked, entrant]) <= most_s:
                 return [*picked, entrant]
         return picked
-
-    def _beside_of(self, point: TrialResult) -> SideBySide | None:
-        """How its accuracy is had side by side, if its runs are so long that it is worth it."""
-        return self._beside(point) if train_time_s(point) > self._config.verify.long_s else None
 
     def _runtime_only(self, points: Sequence[TrialResult]) -> list[Entrant]:
         found = runtime_only(points, self._known.default, self._constraints)
@@ -420,19 +421,21 @@ class Verification:
 
     def _cost_s(self, entrants: Sequence[Entrant]) -> float:
         """Seconds of the rounds after which a campaign can be decided, and of those owed."""
-        if not (entrants or self._owed()):
-            return 0.0
-        numbers, total_s = self._numbers(entrants), 0.0
-        plan = self._known.with_entrants(entrants)
+        numbers, plan = self._numbers(entrants), self._known.with_entrants(entrants)
+        total_s = self._timed_s(plan, numbers)
         for index in numbers:
             beside = plan.entrants[index].beside
             if beside:
                 rounds = math.ceil(LEAST_ROUNDS / beside.at_once)
                 total_s += rounds * plan.cost_s((index,) * beside.at_once)
-        for turn in range(LEAST_ROUNDS):
-            order = [0, *self._lasting(turn), *numbers]
-            total_s += plan.cost_s(order)
-            plan = plan.with_round(order)
+        return total_s
+
+    def _timed_s(self, plan: Plan, numbers: Sequence[int]) -> float:
+        """Seconds of the rounds after which the times of these are told, and of those owed."""
+        waiting, total_s = [*self._owed(), *numbers], 0.0
+        while order := [each for each in waiting if plan.owes(each)]:
+            total_s += plan.cost_s([0, *order])
+            plan = plan.with_round([0, *order])
         return total_s
 
 
