@@ -176,6 +176,22 @@ def test_a_machine_that_slows_down_crowns_nobody_else(space):
         assert seconds({**found, "batch_size": 64}) <= 1.1 * truly_fastest(space, 64)
 
 
+def test_a_default_of_two_threads_that_is_slowed_down_praises_nobody(space):
+    """What was measured beside it would be put to a pace that no setting ever had."""
+
+    class Unsteady(Machine):
+        def run(self, trial):
+            two = trial.params["threads"] in ("unset", 2)
+            self.slowdown = lambda now: 2.0 if two and now > 3 else 1.0
+            return super().run(trial)
+
+    found = race(space, Unsteady(0.02))
+    for probe in found.probes:
+        if probe.setting["threads"] == 1:
+            truth = seconds({**probe.setting, "batch_size": probe.batch_size})
+            assert probe.iteration_s == pytest.approx(truth, rel=0.1)
+
+
 def test_noise_praises_nobody_for_coming_late(space, monkeypatch):
     """All settings are as fast. A chance minimum must not make what is measured later faster."""
     monkeypatch.setattr(f"{__name__}.seconds", lambda params: 1e-4 * (10 + params["batch_size"]))

@@ -65,7 +65,7 @@ class Composition:
             if limit == math.inf or known.peak_memory(each, batch_size) <= limit
         ] or [min(known.settings, key=lambda each: known.peak_memory(each, batch_size))]
         if not metrics & (_MEMORY | _CPU):
-            return [min(allowed, key=lambda each: known.pace_s(each, batch_size))]
+            return [min(allowed, key=lambda each: known.surely_s(each, batch_size))]
         costs = [
             [
                 known.pace_s(each, batch_size),
@@ -97,7 +97,7 @@ class Composition:
     def on_one_core(self, batch_size: int) -> dict[str, ParamValue]:
         """The fastest setting of one thread; empty where none was raced."""
         alone = [each for each in self.runtimes.settings if each.get("threads") == 1]
-        return min(alone, key=lambda each: self.runtimes.pace_s(each, batch_size), default={})
+        return min(alone, key=lambda each: self.runtimes.surely_s(each, batch_size), default={})
 
     def points(self, result: TrialResult) -> list[TrialResult]:
         """What a run stands for beside itself.

@@ -1,8 +1,9 @@
 """How the machine's speed changes while settings are raced.
 
-One setting is measured again beside every other, so that a machine that has become slower is not
-taken for a slow setting. It is never chosen for its figures: the fastest of many noisy probes
-seems slower whenever it is measured again, and all that is measured then would be praised for it.
+One setting of one thread is measured again beside every other, so that a machine that has become
+slower is not taken for a slow setting. Neighbours of this machine that take a core slow a setting
+of more threads alone. It is never chosen for its figures: the fastest of many noisy probes seems
+slower whenever it is measured again, and all that is measured then would be praised for it.
 """
 
 from __future__ import annotations
@@ -51,12 +52,13 @@ class Pacemaker:
         self._worker = contextlib.ExitStack()
 
     def drift(self) -> float:
-        """How many times as long training takes now as before; 1 where noise may explain it."""
-        if not self._known.probes:
-            return 1.0
+        """How many times as long training takes now as before; 1 where noise may explain it.
+
+        And before a setting of one thread is known.
+        """
         self._choose()
-        assert self._session is not None
-        assert self._setting is not None
+        if self._session is None or self._setting is None:
+            return 1.0
         now = self._measure(self._session, self._setting)
         if now is None:
             return 1.0
@@ -69,7 +71,7 @@ class Pacemaker:
 
     def adopt(self, setting: Params, session: Session, worker: contextlib.ExitStack) -> None:
         """Take over a worker that was just measured, if its setting is to keep the time."""
-        if self._session is None and setting == self._best():
+        if self._session is None and self._best() == setting:
             self._setting, self._session, self._worker = dict(setting), session, worker.pop_all()
 
     def release(self) -> None:
@@ -81,19 +83,16 @@ class Pacemaker:
         best = self._best()
         if self._session is not None and self._setting != best:
             self.release()
-        if self._session is None:
+        if self._session is None and best is not None:
             self._setting = best
             self._session = self._worker.enter_context(self._open(best))
             self._measure(self._session, best)  # the first one of a worker allocates
 
-    def _best(self) -> dict[str, ParamValue]:
-        """The first setting of one thread, or else of all, that is not plainly slow.
-
-        Neighbours of this machine that take a core slow a setting of more threads alone.
-        """
+    def _best(self) -> dict[str, ParamValue] | None:
+        """The first setting of one thread that is not plainly slow."""
         known, batch = self._known, self._batch
-        least_s = known.probed_s(known.fastest(batch), batch)
-        near = [
-            each for each in known.settings if known.probed_s(each, batch) <= _PLAINLY * least_s
-        ]
-        return next((each for each in near if each.get("threads") == 1), near[0])
+        if not known.probes:
+            return None
+        most_s = _PLAINLY * known.probed_s(known.fastest(batch), batch)
+        single = [each for each in known.settings if each.get("threads", 1) == 1]
+        return next((each for each in single if known.probed_s(each, batch) <= most_s), None)

@@ -4,8 +4,8 @@ Sub-second probes in warm workers, one worker a setting, repeated until they tel
 faster than the best so far at the default's batch size. Params are decided in their order, again
 and again until no neighbour of the best is left: all values of one are tried with the best setting
 so far of each library, unless it is plainly beaten by then, and the best value with its other
-settings. The last few that cannot be told apart run in turns, so that a machine that changes its
-speed does so for all of them.
+settings. Those that cannot be told apart from the fastest run in turns, so that a machine that
+changes its speed does so for all of them, until the fastest at each batch size was among them.
 
 The race goes on step by step for as long as its user hopes for more from it than from training.
 A slow default may use up its time before anything else was tried; so one start point and one value
@@ -154,7 +154,7 @@ class Race:
                 and self._used_s() < until_s
             ):
                 self._step()
-            if self._used_s() < until_s and self._is_doubtful:
+            while self._used_s() < until_s and self._is_doubtful:
                 self._finish()
         finally:
             self._pacemaker.release()
@@ -191,7 +191,7 @@ class Race:
     def _step(self) -> None:
         if self._next is None:
             self._finish()
-            self.known.settled = True
+            self.known.settled = not self._is_doubtful
             return
         before, start = self._level(), self.clock()
         self._scout(self._next)
@@ -314,9 +314,8 @@ class Race:
         """Whether the fastest setting was measured in passing only, and others are as fast."""
         if self.known.settled or not self.known.probes:
             return False
-        batch = self.batch_sizes[0]
-        fastest = self.known.fastest(batch)
-        return fastest not in self._confirmed and len(self._alike()) > 1
+        fastest = [self.known.fastest(batch) for batch in self.batch_sizes]
+        return len(self._alike()) > 1 and any(each not in self._confirmed for each in fastest)
 
     @property
     def _slack(self) -> float:

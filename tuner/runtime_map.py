@@ -199,6 +199,15 @@ class RuntimeMap:
         """Seconds an iteration takes. Raises ``KeyError`` if the setting was never probed."""
         return self.probed_s(setting, batch_size) * math.exp(self._expected_excess(setting))
 
+    def surely_s(self, setting: Params, batch_size: int) -> float:
+        """Seconds an iteration hardly exceeds: its estimate and one standard error of it.
+
+        By this settings are compared: of many that were probed once, the one that seems fastest
+        is mostly the luckiest. Raises ``KeyError`` if the setting was never probed.
+        """
+        error = self._error(setting, batch_size)
+        return self.pace_s(setting, batch_size) * math.exp(error)
+
     def probed_s(self, setting: Params, batch_size: int) -> float:
         """Seconds an iteration takes in a probe, whatever runs took. Raises as ``pace_s``."""
         return self._interpolated("iteration_s", setting, batch_size)
@@ -257,11 +266,11 @@ class RuntimeMap:
 
     def fastest(self, batch_size: int) -> dict[str, ParamValue]:
         """The setting that trains this batch size fastest. Raises ``ValueError`` without any."""
-        return min(self.settings, key=lambda each: self.pace_s(each, batch_size))
+        return min(self.settings, key=lambda each: self.surely_s(each, batch_size))
 
     def ranked(self, batch_size: int) -> list[dict[str, ParamValue]]:
         """The settings in use, that which trains this batch size fastest first."""
-        return sorted(self.settings, key=lambda each: self.pace_s(each, batch_size))
+        return sorted(self.settings, key=lambda each: self.surely_s(each, batch_size))
 
     def contenders(self, slack: float) -> list[dict[str, ParamValue]]:
         """Settings within ``slack`` (a factor) of the fastest at some batch size of their own.
