@@ -204,12 +204,17 @@ def test_every_data_set_has_one_default_a_model(name):
 def test_start_points_are_members_where_the_machine_has_it_all(name):
     for default, space in spaces_of(name, 2):
         points = space.start_points(default.params)
-        *listed, bolder = points  # the one for all frameworks comes last
-        assert len(listed) == len(space.start) == len(default.start)
+        count = len(space.start)
+        listed, (bolder, *smaller) = points[:count], points[count:]  # those for all come last
+        assert len(listed) == len(default.start)
         learnt = [name for name in space.params if name not in space.runtime]
         assert all(each[name] == default.params[name] for each in listed for name in learnt)
         assert bolder["learning_rate"] > default.params["learning_rate"]
         assert bolder["iterations"] < default.params["iterations"]
+        for each in smaller:
+            assert each["batch_size"] < default.params["batch_size"]
+            assert each["learning_rate"] < default.params["learning_rate"]
+            assert each["iterations"] == default.params["iterations"]
         assert all(space.contains(point) == "" for point in points)
         assert default.params not in points
         for start in space.start:

@@ -166,7 +166,7 @@ def test_a_setting_60_times_slower_costs_two_seconds(space):
     race(space, machine)
     assert machine.spent["reference"] - START_S <= 2.0
     assert machine.spent["blis"] - START_S <= 2.0, "beaten before its kernels were tried"
-    assert machine.now < 110
+    assert machine.now < 120
 
 
 def test_a_machine_that_slows_down_crowns_nobody_else(space):

@@ -36,6 +36,7 @@ _ALIKE = 1.08  # within this factor a few probes each do not tell which is faste
 _PROBES = 3  # at most of a setting at a batch size, before those that are alike run in turns
 _FINALISTS = 4
 _ROUNDS = 3
+_LONGER = 3  # times as long are probes in turns at the first batch size: threads have slow spells
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
 _DRIFT = 0.1  # a change of recorded paces (its logarithm) that is more than noise
 _UNLIKE = 0.2  # of the changes of two settings (logarithms), that is more than noise
@@ -81,6 +82,7 @@ class Race:
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
         self._last_disturbed, self._last_s = False, self.probe_s
+        self._length_s = self.probe_s  # of the next probe
         self._drift, self._spent_s, self._began_s = 1.0, 0.0, 0.0
         self._confirmed: list[dict[str, ParamValue]] = []
         self._pacemaker = Pacemaker(self.known, self._open, self._pace, self.batch_sizes[0])
@@ -344,11 +346,18 @@ class Race:
                 self._drift = self._pacemaker.drift()
                 for place in range(len(finalists)):
                     index = (place + turn) % len(finalists)
-                    for batch in self.batch_sizes:
-                        if self._late:
-                            return
-                        if self._near(finalists[index], batch, self._slack):
-                            self._probe(sessions[index], finalists[index], batch, first=not turn)
+                    self._probe_near(sessions[index], finalists[index], first=not turn)
+
+    def _probe_near(
+        self, session: Session, setting: dict[str, ParamValue], *, first: bool
+    ) -> None:
+        """Probe a setting where it may be the fastest, for longer at the first batch size."""
+        for place, batch in enumerate(self.batch_sizes):
+            if self._late or not self._near(setting, batch, self._slack):
+                continue
+            self._length_s = self.probe_s * (1 if place else _LONGER)
+            self._probe(session, setting, batch, first=first)
+        self._length_s = self.probe_s
 
     def _probe(
         self, session: Session, setting: dict[str, ParamValue], batch: int, *, first: bool
@@ -396,13 +405,13 @@ class Race:
         self.check()
         if iterations is None:
             quickest_s = self._quickest_s(batch)
-            iterations = max(_LEAST_ITERATIONS, round(self.probe_s / quickest_s))
-            iterations = max(1, min(iterations, int(_LIMIT * self.probe_s / quickest_s)))
+            iterations = max(_LEAST_ITERATIONS, round(self._length_s / quickest_s))
+            iterations = max(1, min(iterations, int(_LIMIT * self._length_s / quickest_s)))
         trial = Trial(
             number=next(self._numbers),
             params={**self.default, **setting, "batch_size": batch, "iterations": iterations},
             kind=TrialKind.PROBE,
-            train_time_limit_s=_LIMIT * self.probe_s,
+            train_time_limit_s=_LIMIT * self._length_s,
             time_limit_s=_KILL_S,
         )
         result = session.run(trial)

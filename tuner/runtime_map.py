@@ -20,8 +20,8 @@ from tuner.trial import Interval, Params, ParamValue
 _LEAST_SPREAD = 0.01  # relative; two probes that happen to agree prove no better precision
 _INTERPOLATION = 0.05  # relative error that a straight line between two batch sizes may have
 _UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
-_OF_MEDIAN = 1.25  # standard error of a median by that of a mean
-_Z = 1.96
+_OTHERS = 4  # own probes that the noise of all others counts for in that of one
+_Z = 2.2  # Student's, two-sided 95 %, for the some ten probes that an error is known by
 _MOST_FAILURES = 2
 _Key = tuple[tuple[str, ParamValue], ...]
 
@@ -178,7 +178,10 @@ class RuntimeMap:
         """Standard error of the logarithm of the seconds an iteration takes."""
         points = self._probes[_key(setting)]
         nearest = min(points, key=lambda each: abs(math.log(each / batch_size)))
-        error = self.probe_error * _OF_MEDIAN / math.sqrt(len(points[nearest]))
+        own = [math.log(probe.iteration_s) for probe in points[nearest]]
+        # a setting of several threads may be slow now and then where others are steady
+        squares = _squares(own) + _OTHERS * self.probe_error**2
+        error = math.sqrt(squares / (len(own) - 1 + _OTHERS) / len(own))
         return error if batch_size in points else math.hypot(error, _INTERPOLATION)
 
     def undecided(self, setting: Params, batch_size: int) -> bool:
@@ -226,12 +229,13 @@ class RuntimeMap:
         if line is None:
             points = self._probes[key]
             sizes = sorted(points)
-            medians = [
-                statistics.median(getattr(probe, figure) for probe in points[each])
+            # means, as a whole training has all the slow moments too
+            means = [
+                statistics.fmean(getattr(probe, figure) for probe in points[each])
                 for each in sizes
             ]
-            known = min(medians) > 0
-            line = list(map(math.log, sizes)), list(map(math.log, medians)) if known else []
+            known = min(means) > 0
+            line = list(map(math.log, sizes)), list(map(math.log, means)) if known else []
             self._lines[figure, key] = line
         return math.exp(_interpolate(math.log(batch_size), *line)) if line[1] else 0.0
 
@@ -244,7 +248,7 @@ class RuntimeMap:
                 for points in self._probes.values()
                 for probes in points.values()
             ]
-            squares = sum((x - statistics.fmean(logs)) ** 2 for logs in sets for x in logs)
+            squares = sum(map(_squares, sets))
             freedom = sum(len(logs) - 1 for logs in sets)
             found = math.sqrt(squares / freedom) if freedom else _UNKNOWN_SPREAD
             self._spread = max(found, _LEAST_SPREAD)
@@ -307,6 +311,12 @@ class RuntimeMap:
         found.faults = [(setting, reason) for setting, reason in raw["faults"]]
         found.disturbed, found.settled = raw["disturbed"], raw["settled"]
         return found
+
+
+def _squares(values: Sequence[float]) -> float:
+    """Sum of the squared deviations from the mean."""
+    mean = statistics.fmean(values)
+    return sum((each - mean) ** 2 for each in values)
 
 
 def _key(setting: Params) -> _Key:
