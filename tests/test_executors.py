@@ -177,6 +177,22 @@ def test_only_the_rate_of_a_long_run_is_measured_again(make_trial):
     assert [each.train_time_s for each in result.discarded] == [100.0]
 
 
+def test_the_first_part_of_a_training_that_was_stopped_is_measured_anew_as_the_whole(make_trial):
+    asked = []
+
+    def run(trial):
+        asked.append(trial)
+        stopped = dataclasses.replace(
+            _result(trial, 400.0, "" if asked[1:] else "noise"), iterations=90
+        )
+        return stopped if asked[1:] else dataclasses.replace(stopped, status=TrialStatus.STOPPED)
+
+    result = run_undisturbed(run, make_trial(share=0.1), repeats=1)
+    assert [each.params["iterations"] for each in asked] == [1000, 1000]
+    assert 0 < asked[1].share <= 0.1
+    assert result.metrics["train_time_s"] == 400.0
+
+
 def test_a_measurement_that_stays_disturbed_is_kept_and_marked(make_trial):
     result = run_undisturbed(lambda trial: _result(trial, 1.0, "noise"), make_trial(), repeats=2)
     assert result.measurement.disturbed == "noise"

@@ -130,10 +130,12 @@ def _repeat_of(result: TrialResult, attempt: int) -> Trial:
     trial, measured = result.trial, result.measurement
     assert measured is not None
     share = min(trial.share, max(0.02, _RATE_S / max(measured.train_time_s, 1e-9)))
+    # the figures of a share are those of all iterations, also where it was stopped
+    params = trial.params if trial.projected else result.params
     return dataclasses.replace(
         trial,
         number=trial.number * 100 + attempt + 1,
-        params=result.params,
+        params=params,
         kind=TrialKind.REPEAT,
         train_time_limit_s=None,
         rivals=(),
