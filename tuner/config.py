@@ -142,7 +142,7 @@ class SearchConfig:
     """
 
     name: str = "factored"
-    race_share: float = 0.15
+    race_share: float = 0.1
     probe_s: float = 0.25
     race_hope: float = 0.1
     warm_start: bool = True
