@@ -4,8 +4,9 @@ The default's test accuracies over several seeds (its reference) stand against t
 candidate, over other seeds, on the same images: a one-sided t-test of "the mean is lower by the
 margin or more", with the variance between seeds pooled. The candidate is looked at after a
 planned number of runs; each look may spend a part of the level, by the spending function of
-O'Brien and Fleming's type (Lan and DeMets 1983, doi:10.1093/biomet/70.3.659), as nominal levels
-of t-tests (Jennison and Turnbull 2000, ISBN 978-0849303166, section 4.4).
+Pocock's type (Lan and DeMets 1983, doi:10.1093/biomet/70.3.659), as nominal levels of t-tests
+(Jennison and Turnbull 2000, ISBN 978-0849303166, section 4.4). Most studies have time for one or
+two looks; the function of O'Brien and Fleming's type keeps the level for the last.
 
 A study may test one candidate after the other: the first has half of the level, each further one
 half of what the one before it had, so that all claims of a study together err at most that often
@@ -110,7 +111,7 @@ def pooled_deviation(*groups: Sequence[float]) -> float:
 
 def spent(fraction: float, alpha: float) -> float:
     """Part of the level that may be spent once a fraction (0–1] of the information is there."""
-    return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / math.sqrt(fraction)))
+    return alpha * math.log(1 + (math.e - 1) * fraction)
 
 
 @functools.lru_cache(maxsize=256)
