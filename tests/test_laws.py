@@ -35,6 +35,7 @@ FLOORS = {
     "measure": 1,
     "progress": 1,
     "attestation": 1,
+    "worker_folder": 1,
     "protocol": 1,
     "runtime_map": 1,
     "continuation": 1,

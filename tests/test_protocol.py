@@ -15,17 +15,18 @@ from hypothesis import strategies as st
 
 from tuner.errors import ProtocolError
 from tuner.protocol import (
+    EVENTS,
     MAX_LINE_BYTES,
     PROTOCOL,
     EventLog,
     checkpoint_grid,
     log_tail,
     parse_event,
-    request_stop,
+    request_text,
     trained_iterations,
-    write_request,
 )
 from tuner.trial import Checkpoint, Trial, TrialKind
+from tuner.worker_folder import WorkerFolder
 
 reproducible = settings(derandomize=True, deadline=None, max_examples=150)
 
@@ -57,11 +58,11 @@ def as_lines(*events: dict) -> bytes:
 
 def taken(text: bytes, folder: Path) -> EventLog:
     """The log of an event file with this text, read to its end."""
-    path = folder / "events.jsonl"
-    path.write_bytes(text)
-    log = EventLog(path)
-    while log.read():
-        pass
+    with WorkerFolder(folder / "worker") as own:
+        (own.path / EVENTS).write_bytes(text)
+        log = EventLog(own)
+        while log.read():
+            pass
     return log
 
 
@@ -109,10 +110,10 @@ def test_the_shortest_training_of_interest_is_among_the_looks_of_a_longer_one(st
     assert 200 in checkpoint_grid(int(200 * 2 ** (steps / 2) + 1e-6), curve=200)
 
 
-def test_a_probe_is_never_looked_at(digits, tmp_path):
+def test_a_probe_is_never_looked_at(digits):
     trial = Trial(1, {"batch_size": 64, "iterations": 50}, TrialKind.PROBE)
-    write_request(tmp_path, trial, digits, "lenet")
-    assert json.loads((tmp_path / "trial.json").read_text())["eval_at"] == ""
+    request = json.loads(request_text(trial, digits, "lenet"))
+    assert request["eval_at"] == ""
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_a_share_trains_some_of_the_iterations(iterations, share, trained):
     assert trained_iterations(Trial(0, {"iterations": iterations}, share=share)) == trained
 
 
-def test_the_request_is_one_flat_ascii_object_with_everything(digits, tmp_path):
+def test_the_request_is_one_flat_ascii_object_with_everything(digits):
     params = {
         "batch_size": 64,
         "iterations": 1000,
@@ -137,10 +138,9 @@ def test_the_request_is_one_flat_ascii_object_with_everything(digits, tmp_path):
         "schedule": None,
         "note": "größer",
     }
-    write_request(tmp_path, Trial(3, params, seed=7, test=True), digits, "lenet")
-    raw = (tmp_path / "trial.json").read_bytes()
-    assert raw.isascii()
-    request = json.loads(raw)
+    text = request_text(Trial(3, params, seed=7, test=True), digits, "lenet")
+    assert text.isascii()
+    request = json.loads(text)
     assert all(isinstance(each, str | int | float | bool | None) for each in request.values())
     assert request.items() >= params.items()
     assert request["protocol"] == PROTOCOL
@@ -154,39 +154,32 @@ def test_the_request_is_one_flat_ascii_object_with_everything(digits, tmp_path):
         assert request[f"{split}_count"] == digits.sizes[split] > 0
 
 
-def test_a_share_is_asked_for_by_fewer_iterations_and_one_look(digits, tmp_path):
-    write_request(tmp_path, Trial(0, {"iterations": 1000}, share=0.05), digits, "default")
-    request = json.loads((tmp_path / "trial.json").read_bytes())
+def test_a_share_is_asked_for_by_fewer_iterations_and_one_look(digits):
+    request = json.loads(
+        request_text(Trial(0, {"iterations": 1000}, share=0.05), digits, "default")
+    )
     assert (request["iterations"], request["eval_at"]) == (50, "50")
 
 
-def test_the_first_part_of_a_curve_is_looked_at_where_the_whole_is(digits, tmp_path):
+def test_the_first_part_of_a_curve_is_looked_at_where_the_whole_is(digits):
     params = {"iterations": 1000}
-    write_request(tmp_path, Trial(0, params, share=0.3, curve=400), digits, "default")
-    marks = json.loads((tmp_path / "trial.json").read_bytes())["eval_at"].split(",")
+    request = json.loads(request_text(Trial(0, params, share=0.3, curve=400), digits, "default"))
+    marks = request["eval_at"].split(",")
     whole = checkpoint_grid(1000, 400)
     assert [int(each) for each in marks] == [*(each for each in whole if each < 300), 300]
 
 
-def test_only_a_reference_looks_at_every_mark(digits, tmp_path):
+def test_only_a_reference_looks_at_every_mark(digits):
     for kind in TrialKind:
-        write_request(tmp_path, Trial(0, {"iterations": 10}, kind), digits, "default")
-        asked = json.loads((tmp_path / "trial.json").read_bytes())["every_mark"]
-        assert asked is (kind is TrialKind.REFERENCE)
+        request = json.loads(request_text(Trial(0, {"iterations": 10}, kind), digits, "default"))
+        assert request["every_mark"] is (kind is TrialKind.REFERENCE)
 
 
-def test_params_cannot_replace_what_the_protocol_says(digits, tmp_path):
+def test_params_cannot_replace_what_the_protocol_says(digits):
     trial = Trial(1, {"iterations": 10, "protocol": 99, "seed": 99, "test_images": "x"}, seed=5)
-    write_request(tmp_path, trial, digits, "default")
-    request = json.loads((tmp_path / "trial.json").read_bytes())
+    request = json.loads(request_text(trial, digits, "default"))
     assert (request["protocol"], request["seed"]) == (PROTOCOL, 5)
     assert request["test_images"] != "x"
-
-
-def test_a_stop_is_a_file_and_may_be_asked_for_twice(tmp_path):
-    request_stop(tmp_path)
-    request_stop(tmp_path)
-    assert (tmp_path / "stop").is_file()
 
 
 # -- what is answered ---------------------------------------------------------------------------
@@ -205,18 +198,20 @@ def test_a_whole_trial_is_understood(tmp_path):
 
 
 def test_nothing_is_heard_before_the_worker_writes(tmp_path):
-    log = EventLog(tmp_path / "events.jsonl")
+    own = WorkerFolder(tmp_path / "worker")
+    log = EventLog(own)
     assert log.read() is False
-    log.path.touch()
+    (own.path / EVENTS).touch()
     assert log.read() is False
     assert (log.ready, log.result, log.error, log.setup_time_s) == (None, None, None, None)
 
 
 def test_a_line_counts_once_its_end_is_there(tmp_path):
-    log = EventLog(tmp_path / "events.jsonl")
+    own = WorkerFolder(tmp_path / "worker")
+    log = EventLog(own)
     text = as_lines(*WHOLE)
     heard = 0
-    with log.path.open("ab", buffering=0) as target:
+    with (own.path / EVENTS).open("ab", buffering=0) as target:
         for index in range(len(text)):
             target.write(text[index : index + 1])
             heard += log.read()
@@ -228,14 +223,15 @@ def test_a_line_counts_once_its_end_is_there(tmp_path):
 @given(st.lists(st.integers(0, len(as_lines(*WHOLE))), max_size=6))
 def test_how_writes_are_split_does_not_matter(tmp_path_factory, cuts):
     text = as_lines(*WHOLE)
-    log = EventLog(tmp_path_factory.mktemp("events") / "events.jsonl")
+    own = WorkerFolder(tmp_path_factory.mktemp("events"))
+    log = EventLog(own)
     marks = [0, *sorted(cuts), len(text)]
     for start, end in itertools.pairwise(marks):
-        with log.path.open("ab") as target:
+        with (own.path / EVENTS).open("ab") as target:
             target.write(text[start:end])
         log.read()
-    whole = taken(text, log.path.parent)
-    assert {**vars(log), "path": None} == {**vars(whole), "path": None}
+    whole = taken(text, own.path)
+    assert {**vars(log), "folder": None} == {**vars(whole), "folder": None}
 
 
 def test_more_than_one_read_of_events_is_taken_in(tmp_path):
@@ -339,9 +335,9 @@ def test_there_is_one_result_and_it_is_the_last(tmp_path):
 
 
 def test_what_came_before_a_fault_was_heard(tmp_path):
-    path = tmp_path / "events.jsonl"
-    path.write_bytes(as_lines(READY, BEGIN) + b"noise\n")
-    log = EventLog(path)
+    own = WorkerFolder(tmp_path / "worker")
+    (own.path / EVENTS).write_bytes(as_lines(READY, BEGIN) + b"noise\n")
+    log = EventLog(own)
     with pytest.raises(ProtocolError, match="noise"):
         log.read()
     assert log.setup_time_s == 1.5
@@ -356,10 +352,15 @@ def test_a_line_has_a_greatest_length(tmp_path, end):
 
 
 def test_endless_noise_is_given_up_at_once(tmp_path):
-    path = tmp_path / "events.jsonl"
-    path.write_bytes(b"x" * (MAX_LINE_BYTES * 40))
+    own = WorkerFolder(tmp_path / "worker")
+    (own.path / EVENTS).write_bytes(b"x" * (MAX_LINE_BYTES * 40))
     with pytest.raises(ProtocolError):
-        EventLog(path).read()
+        EventLog(own).read()
+
+
+def test_more_events_than_any_training_has_are_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.protocol.MAX_EVENTS_BYTES", 4096)
+    assert "of events" in refusal(as_lines(READY, *[PROGRESS] * 500), tmp_path)
 
 
 def test_an_error_is_kept_with_its_kind(tmp_path):
@@ -434,12 +435,12 @@ def test_a_text_can_be_written_wherever_it_goes(tmp_path, written, message):
 
 
 def test_the_last_words_are_the_last_lines(tmp_path):
-    assert log_tail(tmp_path) == ""
     log = tmp_path / "log.txt"
+    assert log_tail(log) == ""
     log.write_bytes(b"")
-    assert log_tail(tmp_path) == ""
+    assert log_tail(log) == ""
     log.write_bytes(b"".join(b"line %d\n" % number for number in range(5000)))
-    assert log_tail(tmp_path, lines=2) == "line 4998\nline 4999"
-    assert len(log_tail(tmp_path).splitlines()) == 12
+    assert log_tail(log, lines=2) == "line 4998\nline 4999"
+    assert len(log_tail(log).splitlines()) == 12
     log.write_bytes(b"\xff broken \xfe\n")
-    assert "broken" in log_tail(tmp_path)
+    assert "broken" in log_tail(log)

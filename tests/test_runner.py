@@ -195,10 +195,10 @@ def test_the_worker_sees_nothing_of_our_environment(setup, make_trial, monkeypat
     monkeypatch.setenv("OMP_NUM_THREADS", "13")
     monkeypatch.setenv("LD_PRELOAD", "")
     session = WorkerSession(setup, make_trial().params)
-    environment = session._whole_environment()
+    environment = session._whole_environment(setup.folder)
     assert "OMP_NUM_THREADS" not in environment
     assert not {"LD_PRELOAD", "VIRTUAL_ENV"} & set(environment)
-    threads = WorkerSession(setup, make_trial(threads=2).params)._whole_environment()
+    threads = WorkerSession(setup, make_trial(threads=2).params)._whole_environment(setup.folder)
     assert threads["OMP_NUM_THREADS"] == "2"
 
 

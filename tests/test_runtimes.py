@@ -279,13 +279,20 @@ def test_a_suite_without_bwrap_or_mmdebstrap_names_the_remedy(tmp_path, monkeypa
     assert "apt-get install -y mmdebstrap bubblewrap" in runtime.missing()[1].remedy
     with pytest.raises(RuntimeUnavailable, match="needs a sandbox"):
         runtime.command(tmp_path, readable=[], writable=[])
+    monkeypatch.undo()
+    unconfined = find_runtime(load_framework("caffe"), tmp_path, sandbox=False)
+    with pytest.raises(RuntimeUnavailable, match="leave out sandbox=off"):
+        unconfined.command(tmp_path, readable=[], writable=[])
 
 
-def test_other_kinds_run_without_a_sandbox_where_there_is_none(
+def test_other_kinds_run_without_a_sandbox_only_where_that_was_said(
     tmp_path, monkeypatch, script, folder
 ):
     monkeypatch.setenv("PATH", str(tmp_path))
     runtime = find_runtime(framework(), tmp_path / "home")
+    with pytest.raises(RuntimeUnavailable, match=r"bwrap is not on PATH.* or sandbox=off"):
+        runtime.command(script, readable=[], writable=[folder])
+    runtime = find_runtime(framework(), tmp_path / "home", sandbox=False)
     assert not runtime.sandboxed
     command = runtime.command(script, readable=[], writable=[folder])
     assert command == [sys.executable, str(script)]

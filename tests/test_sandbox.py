@@ -211,3 +211,29 @@ def test_a_bwrap_that_is_forbidden_is_noticed(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "No permissions to create namespace" in sandbox_fault()
     assert "; " in sandbox_fault()
+
+
+@needs_bwrap
+@pytest.mark.parametrize("place", ["/root", "/home", "/run", "/var", "/srv", "/etc/shadow"])
+def test_nothing_of_the_host_is_seen_that_no_program_loads(place, writable):
+    done = run_python(f"import os; print(os.path.exists({place!r}))", writable=[writable])
+    own = any(Path(place) in each.parents for each in [*interpreter_folders(sys.executable)])
+    assert done.stdout == "False\n" or own, done.stderr
+
+
+@needs_bwrap
+@pytest.mark.parametrize("place", ["/tmp", "/dev/shm"])
+def test_what_is_written_to_memory_has_a_limit(place, writable):
+    statement = f"import os; s = os.statvfs({place!r}); print(s.f_blocks * s.f_frsize)"
+    assert int(run_python(statement, writable=[writable]).stdout) <= 2**30
+    assert run_python("open('/dev/made', 'w')", writable=[writable]).returncode != 0
+
+
+def test_a_fault_that_passes_is_not_remembered(monkeypatch, tmp_path):
+    slow = tmp_path / "bwrap"
+    slow.write_text("#!/bin/sh\nexit 1\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert sandbox_fault()
+    slow.write_text("#!/bin/sh\nexit 0\n")
+    assert sandbox_fault() == ""

@@ -20,7 +20,8 @@ import pytest
 from tests.conftest import SYNTHETIC
 from tests.cross_samples import copy_framework
 from tuner.config import BlasConfig, BudgetConfig, SamplerConfig, SearchConfig, VerifyConfig
-from tuner.errors import ConfigError, NoTrialSucceeded, StorageError
+from tuner.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable, StorageError
+from tuner.evidence import evidence_of
 from tuner.measure import marked_processes
 from tuner.pareto import OBJECTIVES, hypervolume
 from tuner.preparation import results_place
@@ -28,7 +29,7 @@ from tuner.progress import StudyProgress
 from tuner.registry import load_framework
 from tuner.report.wording import footnotes
 from tuner.study import tune
-from tuner.tracking import TRIAL_TAG, connect, load_results
+from tuner.tracking import TRIAL_TAG, connect, default_tracking_uri, load_results
 from tuner.trial import TrialKind, TrialStatus
 from tuner.verified import Role
 
@@ -65,6 +66,23 @@ def test_trial_0_is_the_default_and_everything_is_numbered_once(config):
     assert result.trials[0].params["blas"] == "slow"
     assert {each.status for each in result.trials} == {TrialStatus.COMPLETE}
     assert result.complete
+
+
+@pytest.mark.slow
+def test_without_a_sandbox_every_answer_says_so(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "tuner.runtimes.base.sandbox_fault", lambda: "bwrap is not on PATH; get it"
+    )
+    with pytest.raises(RuntimeUnavailable, match="bwrap is not on PATH; get it; or sandbox=off"):
+        tune(config)
+    brief = dataclasses.replace(config, sandbox=False, budget=BudgetConfig(time_s=30, trials=4))
+    result = tune(brief)
+    assert any("without a sandbox" in each for each in result.warnings)
+    assert result.machine["sandbox"] == "off"
+    (record,) = load_results(default_tracking_uri(tmp_path), "synthetic", "digits")
+    found = evidence_of(record)
+    assert found
+    assert all("without a sandbox" in each.assurance for each in found)
 
 
 @pytest.mark.slow

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tuner.protocol import EventLog
+from tuner.protocol import EVENTS, EventLog
 from tuner.runner import WORKER_API
+from tuner.worker_folder import WorkerFolder
 
 # processes are started, which takes longer where neighbours take the CPU
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(20)]
@@ -142,9 +143,12 @@ def events_of(folder: Path) -> list[dict]:
 
 def heard(folder: Path) -> EventLog:
     """What the host makes of the events."""
-    log = EventLog(folder / "events.jsonl")
-    while log.read():
-        pass
+    text = (folder / EVENTS).read_bytes()
+    with WorkerFolder(folder / "copied") as own:
+        own.write(EVENTS, text.decode())
+        log = EventLog(own)
+        while log.read():
+            pass
     return log
 
 

@@ -60,6 +60,8 @@ class RuntimeConfig:
             version.
         size_mb: Disk space that installing needs, in MB.
         mirror: Package mirror; empty for the one this machine's own apt uses.
+        readable: Further files and folders that workers may read (``system``): all that an own
+            build needs beside its interpreter's folder and this machine's ``/usr``.
         cache: Whether workers share a writable folder for what they compile, kept between trials.
         install: ``auto`` installs on first use, ``never`` only uses what is there.
     """
@@ -74,6 +76,7 @@ class RuntimeConfig:
     check: str = ""
     size_mb: int = 0
     mirror: str = ""
+    readable: list[str] = field(default_factory=list)
     cache: bool = False
     install: str = "auto"
 
@@ -274,6 +277,7 @@ class TuneConfig:
     tracking_uri: str = ""
     storage: str = ""
     progress: str = "auto"
+    sandbox: bool = True
 
 
 @dataclass(frozen=True)

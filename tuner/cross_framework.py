@@ -109,7 +109,7 @@ def _prepare(
     obstacle = ""
     try:
         space.default(dataset.name, config.model)
-        ensure_installed(find_runtime(framework), progress.task)
+        ensure_installed(find_runtime(framework, sandbox=config.sandbox), progress.task)
     except (ConfigError, RuntimeUnavailable) as error:
         obstacle = str(error)
     return _Entrant(own, study_id(own, space, dataset, uri), obstacle)

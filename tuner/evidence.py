@@ -39,6 +39,7 @@ class Evidence:
         margin: Loss of accuracy (fraction) that counted as none in its study.
         reference: Where the default's accuracy comes from, in words; empty for its own runs.
         default_part: Which part of the default it was compared with; empty for the whole.
+        sandboxed: Whether its workers ran in a sandbox.
     """
 
     params: Params
@@ -57,6 +58,7 @@ class Evidence:
     margin: float = MARGIN
     reference: str = ""
     default_part: str = ""
+    sandboxed: bool = True
 
     @cached_property
     def train_time_s(self) -> float:
@@ -165,6 +167,10 @@ class Evidence:
     @cached_property
     def assurance(self) -> str:
         """How sure it is that nothing is lost, or what is lost, in words."""
+        return f"{self._words}{'' if self.sandboxed else '; measured without a sandbox'}"
+
+    @property
+    def _words(self) -> str:
         measured = f"accuracy {percent(self.test_accuracy)}"
         if self.default_part:
             return f"{measured}; what the default reaches at its end is not known"
@@ -274,6 +280,7 @@ def evidence_of(record: StudyRecord) -> list[Evidence]:
             margin=float(front.get("accuracy_margin", MARGIN)),
             reference=str(front.get("reference") or ""),
             default_part=str(front.get("default_part") or ""),
+            sandboxed=front["machine"].get("sandbox") != "off",
         )
         for point in verified
     ]

@@ -1,7 +1,8 @@
 """The host's end of the worker protocol, version 1: what is asked and what may be answered.
 
-A trial folder holds ``trial.json`` (one flat object, in), ``events.jsonl`` (append-only, one flat
-object a line, out), ``log.txt`` (the worker's own output) and, to end the training, ``stop``.
+The worker's folder holds ``trial.json`` (one flat object, in), ``events.jsonl`` (append-only, one
+flat object a line, out) and, to end the training, ``stop``. Its own output is no part of that: it
+goes to a log that the host keeps.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from typing import Any
 from tuner.datasets import SPLITS, Dataset
 from tuner.errors import ProtocolError
 from tuner.trial import Checkpoint, Trial, TrialKind
+from tuner.worker_folder import WorkerFolder
 
 PROTOCOL = 1
+REQUEST, EVENTS, STOP = "trial.json", "events.jsonl", "stop"
 MAX_LINE_BYTES = 64 * 1024
+MAX_EVENTS_BYTES = 64 * 2**20
+"""Of one trial: some days of progress at two events a second."""
 _HALVINGS = 3  # at which a trial is looked at before its end
 _ROUNDING = 1e-3
 
@@ -67,8 +72,8 @@ def trained_iterations(trial: Trial) -> int:
     return max(1, math.ceil(round(exact, 6)))  # a rounding error is no iteration
 
 
-def write_request(folder: Path, trial: Trial, dataset: Dataset, model: str) -> None:
-    """Write ``trial.json``; paths in it are the host's, which the sandbox keeps."""
+def request_text(trial: Trial, dataset: Dataset, model: str) -> str:
+    """Content of ``trial.json``; paths in it are the host's, which the sandbox keeps."""
     iterations = trained_iterations(trial)
     request: dict[str, Any] = {
         **trial.params,
@@ -89,7 +94,7 @@ def write_request(folder: Path, trial: Trial, dataset: Dataset, model: str) -> N
         request[f"{split}_images"] = str(dataset.images(split))
         request[f"{split}_labels"] = str(dataset.labels(split))
         request[f"{split}_count"] = dataset.sizes[split]
-    (folder / "trial.json").write_text(json.dumps(request, indent=1), encoding="ascii")
+    return json.dumps(request, indent=1)
 
 
 def parse_event(line: bytes) -> dict[str, Any]:
@@ -143,7 +148,7 @@ class EventLog:
         attested: What the worker last said of its BLAS.
     """
 
-    path: Path
+    folder: WorkerFolder
     ready: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
@@ -162,16 +167,13 @@ class EventLog:
         Raises:
             ProtocolError: For a line that the protocol does not allow.
         """
-        try:
-            with self.path.open("rb") as source:
-                source.seek(self._offset)
-                text = source.read(MAX_LINE_BYTES * 4)
-        except FileNotFoundError:
-            return False
+        text = self.folder.read(EVENTS, MAX_LINE_BYTES * 4, self._offset)
         whole = text[: text.rfind(b"\n") + 1]
         if len(text) - len(whole) >= MAX_LINE_BYTES:
             raise ProtocolError(f"event line of more than {MAX_LINE_BYTES} bytes")
         self._offset += len(whole)
+        if self._offset > MAX_EVENTS_BYTES:
+            raise ProtocolError(f"more than {MAX_EVENTS_BYTES // 2**20} MiB of events")
         for line in whole.splitlines():
             self._take(parse_event(line))
         return bool(whole)
@@ -202,15 +204,10 @@ class EventLog:
             )
 
 
-def request_stop(folder: Path) -> None:
-    """Ask the worker to end its training at the next look, with a valid result."""
-    (folder / "stop").touch()
-
-
-def log_tail(folder: Path, lines: int = 12) -> str:
-    """Last lines of the worker's own output."""
+def log_tail(log: Path, lines: int = 12) -> str:
+    """Last lines of the worker's own output, which the host keeps in ``log``."""
     try:
-        with (folder / "log.txt").open("rb") as source:
+        with log.open("rb") as source:
             source.seek(max(0, source.seek(0, 2) - 8192))
             text = source.read().decode("utf-8", "replace")
     except FileNotFoundError:

@@ -13,6 +13,10 @@ from tuner.registry import worker_script
 from tuner.runner import TrialSetup
 from tuner.runtimes import Runtime, ensure_installed, find_runtime
 
+UNCONFINED = (
+    "Workers ran without a sandbox (sandbox=off): they could read and write whatever the user may."
+)
+
 
 def core_sets(config: ExecutorConfig) -> list[tuple[int, ...]]:
     """The CPUs of each job that may run on this machine at once: disjoint, of one size.
@@ -32,10 +36,15 @@ def core_sets(config: ExecutorConfig) -> list[tuple[int, ...]]:
     return sets if config.cores_per_trial else sets[: config.jobs_per_host]
 
 
-def host_facts(config: ExecutorConfig) -> dict[str, str]:
-    """What decides how fast trials are on this machine, ready to print."""
-    crowd = {"jobs_per_host": str(config.jobs_per_host)} if config.jobs_per_host > 1 else {}
-    return measure.machine_facts(core_sets(config)[0]) | crowd
+def host_facts(config: TuneConfig) -> dict[str, str]:
+    """What decides how fast trials are on this machine, and how they run, ready to print."""
+    executor = config.executor
+    facts = measure.machine_facts(core_sets(executor)[0])
+    if executor.jobs_per_host > 1:
+        facts["jobs_per_host"] = str(executor.jobs_per_host)
+    if not config.sandbox:
+        facts["sandbox"] = "off"
+    return facts
 
 
 def fetch(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, Runtime]:
@@ -47,7 +56,7 @@ def fetch(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, Runtime
     dataset = load_dataset(config.dataset, progress=progress.task)
     if dataset.warning:
         progress.warn(dataset.warning)
-    runtime = find_runtime(config.framework)
+    runtime = find_runtime(config.framework, sandbox=config.sandbox)
     ensure_installed(runtime, progress.task)
     return dataset, runtime
 

@@ -87,7 +87,7 @@ def _fast_setting(
 ) -> Params:
     """Race for about a minute, or take what an earlier race on this machine found."""
     packages = setup.runtime.packages()
-    fingerprint = measure.fingerprint(host_facts(config.executor), packages)
+    fingerprint = measure.fingerprint(host_facts(config), packages)
     race = MachineRace(
         setup,
         space,

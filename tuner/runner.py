@@ -21,18 +21,20 @@ from typing import Any
 
 from tuner.config import FrameworkConfig, MeasureConfig
 from tuner.datasets import Dataset
-from tuner.errors import ConfigError
+from tuner.errors import ConfigError, ProtocolError
 from tuner.measure import MARKER, ResourceMonitor, kill_marked, strangers
-from tuner.protocol import log_tail, write_request
+from tuner.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
 from tuner.runtimes import Runtime
 from tuner.trial import Params, Trial, TrialResult, TrialStatus
 from tuner.verdict import Failure, Observation, conclude
 from tuner.watch import Listener, Watch
+from tuner.worker_folder import WorkerFolder
 
 WORKER_API = Path(__file__).parent / "worker_api"
 _EXIT_GRACE_S = 10.0
 _EXIT_POLL_S = 0.002
 _MAX_FILE_BYTES = 2**30
+_WORKERS = "workers"  # below the folder of the trials: what workers write to
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class TrialSetup:
     Attributes:
         framework, runtime, dataset, model: What is trained, in what, on what.
         worker: The framework's worker script.
-        folder: Every trial gets a folder of its own below this one.
+        folder: What is kept of every trial gets a folder of its own below this one.
         marker: Identifies the study's processes; trials append their name.
         cores: CPUs a trial owns.
         memory_limit_bytes: Memory at which a trial is ended.
@@ -86,7 +88,7 @@ def run_trial(
     cancel: threading.Event | None = None,
 ) -> TrialResult:
     """Run one cold trial: a worker of its own that ends with it."""
-    session = WorkerSession(setup, trial.params, writable=setup.folder / trial.name)
+    session = WorkerSession(setup, trial.params)
     try:
         result = session.run(trial, listener=listener, cancel=cancel)
     finally:
@@ -101,21 +103,23 @@ class WorkerSession:
     """A worker that trains many trials in turn without a second import of the framework.
 
     All its trials share one runtime environment: BLAS, threads and kernel of ``params``. A trial
-    that ends the worker costs only itself; the next one gets a new worker. The worker's own
-    output goes to ``log.txt`` in the folder of the first trial it trained.
+    that ends the worker costs only itself; the next one gets a new worker.
+
+    The worker writes to a folder of its own, which is emptied before each trial and goes with it.
+    What is kept of a trial is in a folder that no worker sees: its request, its events, and the
+    worker's output, as ``log.txt``, in that of the first trial that it trained.
 
     Args:
         setup: What the trials share.
         params: Params that decide the environment.
-        writable: The one folder the worker may write to, trial folders included.
     """
 
-    def __init__(self, setup: TrialSetup, params: Params, writable: Path | None = None) -> None:
+    def __init__(self, setup: TrialSetup, params: Params) -> None:
         self.setup = setup
         self.environment = setup.runtime.environment(params)
-        self.writable = writable or setup.folder
         self._process: subprocess.Popen[bytes] | None = None
-        self._log_folder = self.writable
+        self._own: WorkerFolder | None = None
+        self._log = Path()
         self._marker = ""
 
     def __enter__(self) -> WorkerSession:
@@ -131,7 +135,7 @@ class WorkerSession:
         listener: Listener | None = None,
         cancel: threading.Event | None = None,
     ) -> TrialResult:
-        """Train ``trial`` in a folder made anew.
+        """Train ``trial``; what is kept of it goes to a folder made anew.
 
         Raises:
             ConfigError: If the trial needs another environment than this session's.
@@ -142,13 +146,16 @@ class WorkerSession:
         folder = setup.folder / trial.name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        write_request(folder, trial, setup.dataset, setup.model)
-        process = self._ensure_worker(trial, folder)
+        request = request_text(trial, setup.dataset, setup.model)
+        (folder / REQUEST).write_text(request, encoding="ascii")
+        process, own = self._ensure_worker(trial, folder)
+        own.clear()
+        own.write(REQUEST, request)
         interval_s = setup.measure.sample_interval_s
         # a warm worker begins at once when it is told: watching has to begin before
         watch = Watch(
             trial=trial,
-            folder=folder,
+            folder=own,
             process=process,
             monitor=ResourceMonitor(process.pid, setup.cores, interval_s),
             memory_limit_bytes=setup.memory_limit_bytes,
@@ -158,10 +165,12 @@ class WorkerSession:
         )
         failure: Failure | None = TrialStatus.INTERRUPTED, "the tuner was stopped"
         try:
-            _tell(process, folder)
+            _tell(process, own.path)
             failure = watch.follow()
         finally:
             usage = watch.monitor.finish()
+            with suppress(ProtocolError):
+                (folder / EVENTS).write_bytes(own.read(EVENTS, MAX_EVENTS_BYTES))
             if failure or watch.log.result is None:
                 self._end(at_once=watch.log.error is None)
         return conclude(
@@ -176,7 +185,7 @@ class WorkerSession:
                 failure=failure,
                 stopping=watch.stopping,
                 exit_code=process.returncode,
-                tail=log_tail(self._log_folder),
+                tail=log_tail(self._log),
             )
         )
 
@@ -184,32 +193,35 @@ class WorkerSession:
         """End the worker. Returns what it left running, which is gone by then."""
         return self._end(at_once=False)
 
-    def _ensure_worker(self, trial: Trial, folder: Path) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._log_folder = folder
+    def _ensure_worker(
+        self, trial: Trial, folder: Path
+    ) -> tuple[subprocess.Popen[bytes], WorkerFolder]:
+        if self._process is None or self._own is None:
+            self._log = folder / "log.txt"
+            self._own = WorkerFolder(self.setup.folder / _WORKERS / trial.name)
             self._marker = f"{self.setup.marker}/{trial.name}/"
             setup = self.setup
             readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
             command = setup.runtime.command(
-                setup.worker, readable=readable, writable=[self.writable]
+                setup.worker, readable=readable, writable=[self._own.path]
             )
-            with (folder / "log.txt").open("ab") as log:
+            with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
                     [*_custody(setup.cores), *command],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    cwd=self.writable,
-                    env=self._whole_environment(),
+                    cwd=self._own.path,
+                    env=self._whole_environment(self._own.path),
                     start_new_session=True,
                 )
-        return self._process
+        return self._process, self._own
 
-    def _whole_environment(self) -> dict[str, str]:
+    def _whole_environment(self, home: Path) -> dict[str, str]:
         """Built from nothing, so that no variable of this process reaches the worker."""
         return {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(self.writable),
+            "HOME": str(home),
             "LANG": "C.UTF-8",
             "PYTHONDONTWRITEBYTECODE": "1",
             MARKER: self._marker,
@@ -231,6 +243,9 @@ class WorkerSession:
             with suppress(BrokenPipeError):
                 process.stdin.close()
         survivors = kill_marked(self._marker, patience_s=0.5)
+        if self._own is not None:
+            self._own.remove()
+            self._own = None
         return left or (f"{survivors} detached processes" if survivors else "")
 
 

@@ -24,7 +24,7 @@ from tuner.loop import StudyLoop
 from tuner.machine_race import MachineRace
 from tuner.preparation import Preparation, prepare, results_place
 from tuner.progress import StudyProgress, make_progress
-from tuner.provision import core_sets, host_facts
+from tuner.provision import UNCONFINED, core_sets, host_facts
 from tuner.registry import tuner_home
 from tuner.report import headline, study_metrics, write_report
 from tuner.results import StudyResult, default_warnings
@@ -91,7 +91,7 @@ class _Study:
         self.setup, self.folder = prepared.setup, prepared.folder
         self.objectives = objectives_of(config)
         self.constraints = [parse_constraint(text) for text in config.constraints]
-        self.machine = host_facts(config.executor)
+        self.machine = host_facts(config)
         self.packages = self.setup.runtime.packages()
         self.fingerprint = measure.fingerprint(self.machine, self.packages)
         name = f"{socket.gethostname()}:{self.folder.path}"
@@ -316,7 +316,7 @@ class _Study:
             machine=self.machine,
             runtime=self.packages,
             warnings=(
-                *filter(None, [dataset.warning]),
+                *filter(None, [dataset.warning, "" if self.config.sandbox else UNCONFINED]),
                 *default_warnings(self.loop.trials, known.part if known else ""),
             ),
             started=str(self.folder.facts.get("started", "")),

@@ -46,6 +46,7 @@ def study_id(config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str)
         ],
         "default": [config.baseline, config.budget.default_share],
         "kept": [without_password(uri), without_password(config.storage)],
+        **({} if config.sandbox else {"sandbox": "off"}),
     }
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]

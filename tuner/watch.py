@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tuner.continuation import can_extend, far_behind
 from tuner.errors import ProtocolError
 from tuner.measure import ResourceMonitor, mapped_files, process_tree
-from tuner.protocol import EventLog, request_stop, trained_iterations
+from tuner.protocol import STOP, EventLog, trained_iterations
 from tuner.trial import Checkpoint, Trial, TrialStatus
 from tuner.verdict import Failure
+from tuner.worker_folder import WorkerFolder
 
 Listener = Callable[[Trial, int, float], None]
 """Called with the trial, its iterations and its training seconds so far."""
@@ -35,7 +35,7 @@ class Watch:
 
     Args:
         trial: What the worker was asked to train.
-        folder: The trial's folder, where its events come.
+        folder: The worker's, where its events come.
         process: The worker, or the sandbox around it.
         monitor: Measures that process and its descendants; it is started here.
         memory_limit_bytes: Memory of the whole tree at which the trial is given up.
@@ -45,7 +45,7 @@ class Watch:
     """
 
     trial: Trial
-    folder: Path
+    folder: WorkerFolder
     process: subprocess.Popen[bytes]
     monitor: ResourceMonitor
     memory_limit_bytes: int
@@ -58,7 +58,7 @@ class Watch:
     """Why the trial was asked to stop."""
 
     def __post_init__(self) -> None:
-        self.log = EventLog(self.folder / "events.jsonl")
+        self.log = EventLog(self.folder)
         self.monitor.start()
         self._began_s = self._heard_s = time.monotonic()
         self._training = False
@@ -112,8 +112,8 @@ class Watch:
             return TrialStatus.STALLED, f"no sign of life for {self.stall_limit_s:.0f} s"
         if self.monitor.memory_bytes > limit:
             return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
-        if shutil.disk_usage(self.folder).free < _LEAST_FREE_DISK_BYTES:
-            return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder}"
+        if shutil.disk_usage(self.folder.path).free < _LEAST_FREE_DISK_BYTES:
+            return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder.path}"
         return None
 
     def _steer(self) -> None:
@@ -121,7 +121,7 @@ class Watch:
         if not self.stopping and self.log.iteration:
             self.stopping = self._past_limit() or self._far_behind() or self._futile()
         if self.stopping:
-            request_stop(self.folder)
+            self.folder.touch(STOP)
 
     def _past_limit(self) -> str:
         limit, log = self.trial.train_time_limit_s, self.log

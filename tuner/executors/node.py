@@ -64,7 +64,7 @@ class NodeSlot:
     def facts(self) -> tuple[str, str]:
         """The node's fingerprint, and what to call this slot."""
         packages = self._setup.runtime.packages()
-        fingerprint = measure.fingerprint(host_facts(self._config.executor), packages)
+        fingerprint = measure.fingerprint(host_facts(self._config), packages)
         return fingerprint, f"{socket.gethostname()}, CPUs {self._setup.folder.name}"
 
     def run(self, trial: Trial) -> Answer:

@@ -34,12 +34,15 @@ _KINDS: dict[str, type[Runtime]] = {
 }
 
 
-def find_runtime(framework: FrameworkConfig, home: Path | None = None) -> Runtime:
+def find_runtime(
+    framework: FrameworkConfig, home: Path | None = None, *, sandbox: bool = True
+) -> Runtime:
     """The runtime of a framework, installed or not.
 
     Args:
         framework: Whose.
         home: Cache folder it lives in; ``tuner_home()`` if not given.
+        sandbox: Whether its workers may run in a sandbox only.
 
     Raises:
         ConfigError: If its kind is unknown.
@@ -47,7 +50,7 @@ def find_runtime(framework: FrameworkConfig, home: Path | None = None) -> Runtim
     kind = framework.runtime.kind
     if kind not in _KINDS:
         raise ConfigError(f"runtime.kind must be one of {', '.join(_KINDS)}, got {kind!r}")
-    return _KINDS[kind](framework, (home or tuner_home()).absolute())
+    return _KINDS[kind](framework, (home or tuner_home()).absolute(), sandbox=sandbox)
 
 
 def ensure_installed(runtime: Runtime, progress: ProgressCallback = no_progress) -> None:

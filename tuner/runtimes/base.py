@@ -62,8 +62,8 @@ class Runtime(abc.ABC):
     fetches = True
     """Whether installing brings anything new onto the machine."""
 
-    def __init__(self, framework: FrameworkConfig, home: Path) -> None:
-        self.framework = framework
+    def __init__(self, framework: FrameworkConfig, home: Path, *, sandbox: bool = True) -> None:
+        self.framework, self._confined = framework, sandbox
         self.folder = home / "runtimes" / f"{framework.name}-{_fingerprint(framework)}"
         self.downloads = home / "downloads" / framework.name
         self.cache = home / "caches" / self.folder.name
@@ -81,8 +81,18 @@ class Runtime(abc.ABC):
 
     @property
     def sandboxed(self) -> bool:
-        """Whether workers run in a sandbox here."""
-        return not sandbox_fault()
+        """Whether workers run in a sandbox.
+
+        Raises:
+            RuntimeUnavailable: If they are to, and none can be had here.
+        """
+        fault = sandbox_fault() if self._confined else ""
+        if fault:
+            raise RuntimeUnavailable(
+                f"{self.framework.name} is not run without a sandbox: {fault}; or sandbox=off, "
+                "with which workers read and write whatever you may, and every report says so"
+            )
+        return self._confined
 
     @abc.abstractmethod
     def packages(self) -> dict[str, str]:

@@ -52,9 +52,10 @@ class DebianRuntime(Runtime):
     @property
     def sandboxed(self) -> bool:
         """Always true. Raises ``RuntimeUnavailable`` where that is impossible."""
-        fault = sandbox_fault()
-        if fault:
-            raise RuntimeUnavailable(f"{self.framework.name} needs a sandbox to run in: {fault}")
+        name, fault = self.framework.name, sandbox_fault()
+        if fault or not self._confined:
+            why = fault or "its suite is the sandbox's file system; leave out sandbox=off"
+            raise RuntimeUnavailable(f"{name} needs a sandbox to run in: {why}")
         return True
 
     def packages(self) -> dict[str, str]:

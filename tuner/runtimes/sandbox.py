@@ -1,23 +1,35 @@
 """The sandbox a worker runs in: no network, own processes, and only its own folder writable.
 
-It is the same for every kind of runtime. ``bwrap`` needs neither root nor a daemon, and adds no
-process that computes.
+It shows what programs load and what a worker was given, by list: no home folder, no socket, no
+password. It is the same for every kind of runtime. ``bwrap`` needs neither root nor a daemon, and
+adds no process that computes.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-_TMP = Path("/tmp")  # noqa: S108 - where the sandbox mounts an empty file system
+# where the sandbox mounts empty file systems
+_TMP, _SHARED_MEMORY = Path("/tmp"), Path("/dev/shm")  # noqa: S108
 # of an unpacked suite: provided by the sandbox itself, or nothing a program loads
 _NOT_MOUNTED = frozenset(
     ("dev", "proc", "sys", "tmp", "run", "home", "root", "mnt", "media", "srv", "boot")
 )
+# of this machine, for runtimes without a suite of their own: programs and what they load,
+_PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+# and what tells them where that is, who they are and what time it is
+_SETTINGS = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "passwd"),
+    *("group", "nsswitch.conf"),
+)
+_SCRATCH_BYTES = 2**30  # that fit into /tmp, and into /dev/shm: both are memory
+_seen_to_work: set[str] = set()
+"""What made a sandbox in this process; a fault may pass, and is not remembered."""
 _ISOLATION = ("--unshare-all", "--cap-drop", "ALL", "--die-with-parent")
 
 
@@ -31,15 +43,17 @@ def sandbox_fault() -> str:
     found = shutil.which("bwrap")
     if found is None:
         return f"bwrap is not on PATH; {apt_install('bubblewrap')}"
-    return _probe(found)
+    fault = "" if found in _seen_to_work else _probe(found)
+    if not fault:
+        _seen_to_work.add(found)
+    return fault
 
 
-@functools.cache
 def _probe(bwrap: str) -> str:
     """Really start it once: in containers it may be there but forbidden."""
     try:
         done = subprocess.run(
-            [bwrap, *_host_mounts(), *_ISOLATION, "true"],
+            [bwrap, *_host_mounts(), *_kernel_mounts(), *_ISOLATION, "true"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -50,10 +64,28 @@ def _probe(bwrap: str) -> str:
     if done.returncode == 0:
         return ""
     said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    return f"{bwrap} is not allowed to make a sandbox ({said}); {_permission(bwrap)}"
+
+
+def _permission(bwrap: str) -> str:
+    """What would allow user namespaces on this machine, by what forbids them."""
+    for setting, forbidden, remedy in (
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            f"put 'profile bwrap {bwrap} flags=(unconfined) {{ userns, }}' into "
+            "/etc/apparmor.d/bwrap and load it with apparmor_parser -r, or "
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        ("kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=1000"),
+    ):
+        with contextlib.suppress(OSError):
+            if (Path("/proc/sys") / setting).read_text().strip() == forbidden:
+                return remedy
     return (
-        f"{bwrap} is not allowed to make a sandbox ({said}); allow user namespaces (sysctl "
-        "kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), "
-        "or start the container with --privileged"
+        "start the container with --security-opt seccomp=unconfined "
+        "--security-opt apparmor=unconfined, or with --privileged"
     )
 
 
@@ -67,28 +99,24 @@ def sandbox_prefix(
     folder.
 
     Args:
-        root: Unpacked suite used as its file system; ``None`` for the machine's own, read-only.
+        root: Unpacked suite used as its file system; ``None`` for the programs of this machine.
         readable: Files and folders mounted read-only, at the paths they have on this machine.
         writable: Folders mounted writable, likewise. Where one path holds another, the inner
             one's mode holds for what is in it.
     """
     binds = _binds(root, readable, writable)
     inner = [target for _, _, target in binds]
-    mounts = _host_mounts() if root is None else [*_suite_mounts(root, inner)]
+    mounts = [*(_host_mounts() if root is None else _suite_mounts(root, inner)), *_kernel_mounts()]
     for option, source, target in binds:
         mounts += [option, str(source), str(target)]
-    if root is not None:
-        mounts += ["--remount-ro", "/"]
+    mounts += ["--remount-ro", "/"]
     start = str(writable[0]) if writable else "/"
     bwrap = shutil.which("bwrap") or "bwrap"
     return [bwrap, *mounts, *_ISOLATION, "--chdir", start, "--"]
 
 
 def interpreter_folders(interpreter: str) -> list[Path]:
-    """Installation folders of an interpreter and of those its symbolic links lead to.
-
-    Only what the sandbox's empty ``/tmp`` would hide has to be mounted; the rest is there.
-    """
+    """Installation folders of an interpreter and of those its symbolic links lead to."""
     chain, path = [Path(interpreter)], Path(interpreter)
     while path.is_symlink():
         path = path.parent / path.readlink()
@@ -97,17 +125,29 @@ def interpreter_folders(interpreter: str) -> list[Path]:
     return [each for each in prefixes if len(each.parts) > 2]
 
 
-def _host_mounts() -> list[str]:
-    return [*("--ro-bind", "/", "/", "--dev", "/dev"), *("--proc", "/proc", "--tmpfs", str(_TMP))]
+def _host_mounts() -> Iterator[str]:
+    for path in (Path("/") / name for name in _PROGRAMS):
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))
+    for path in (Path("/etc") / name for name in _SETTINGS):
+        if path.exists():
+            yield from ("--ro-bind", str(path), str(path))
+
+
+def _kernel_mounts() -> Iterator[str]:
+    size = ("--size", str(_SCRATCH_BYTES))
+    yield from ("--dev", "/dev", *size, "--tmpfs", str(_SHARED_MEMORY))
+    yield from ("--remount-ro", "/dev")
+    # glibc, OpenMP and MKL read the CPU topology in /sys
+    yield from ("--proc", "/proc", "--ro-bind", "/sys", "/sys", *size, "--tmpfs", str(_TMP))
 
 
 def _suite_mounts(root: Path, inner: Sequence[Path]) -> Iterator[str]:
     for entry in sorted(root.iterdir()):
         if entry.name not in _NOT_MOUNTED:
             yield from _expand(entry, Path("/") / entry.name, inner)
-    yield from ("--dev", "/dev", "--proc", "/proc")
-    # glibc, OpenMP and MKL read the CPU topology there
-    yield from ("--ro-bind", "/sys", "/sys", "--tmpfs", str(_TMP))
 
 
 def _expand(source: Path, target: Path, inner: Sequence[Path]) -> Iterator[str]:
@@ -139,20 +179,16 @@ def _binds(
         for target, (option, source) in sorted(
             options.items(), key=lambda each: len(each[0].parts)
         )
-        if root is not None or option == "--bind" or _hidden(target) or _inside(target, writable)
+        if root is not None or option == "--bind" or not _is_there(target, writable)
     ]
 
 
 def _targets(root: Path | None, path: Path) -> set[Path]:
-    """Where to mount a path: the machine's own root has the symbolic links on the way to it."""
-    if root is not None:
-        return {path}
-    return {path.resolve()} | ({path} if _hidden(path) else set())
+    """Where to mount a path: links on the way to it are not there, but others may lead to it."""
+    return {path} if root is not None else {path, path.resolve()}
 
 
-def _hidden(path: Path) -> bool:
-    return _TMP in path.parents
-
-
-def _inside(path: Path, folders: Sequence[Path]) -> bool:
-    return any(folder.resolve() in path.parents for folder in folders)
+def _is_there(path: Path, writable: Sequence[Path]) -> bool:
+    """Whether a path is among this machine's programs, and in no folder that can be written."""
+    inside = any(folder.resolve() in path.parents for folder in writable)
+    return len(path.parts) > 1 and path.parts[1] in _PROGRAMS and not inside

@@ -65,7 +65,11 @@ class SystemRuntime(Runtime):
         )
 
     def _exposed(self) -> list[Path]:
-        return interpreter_folders(self.interpreter)
+        given = self.framework.runtime.readable
+        return [
+            *interpreter_folders(self.interpreter),
+            *(Path(each).expanduser() for each in given),
+        ]
 
     def _build(self, progress: ProgressCallback) -> None:
         """Nothing to fill: the folder only holds the stamp."""

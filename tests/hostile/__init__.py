@@ -1,0 +1,1 @@
+"""Workers that mean harm, and tests that they do none."""

@@ -1,0 +1,150 @@
+"""What a worker puts into its folder reaches nothing of the host, and ends a trial by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.registry import framework_folder, load_framework
+from tuner.runner import TrialSetup, WorkerSession, run_trial
+from tuner.runtimes import find_runtime
+from tuner.trial import Trial, TrialKind, TrialStatus
+from tuner.worker_folder import WorkerFolder
+
+HOSTILE = Path(__file__).parent
+SECRET = "nobody's business"
+pytestmark = pytest.mark.timeout(20)
+
+Attack = Callable[..., Trial]
+
+
+@pytest.fixture
+def decoy(tmp_path: Path) -> Iterator[Path]:
+    """A home folder that no attack may read or change."""
+    folder = tmp_path / "decoy"
+    folder.mkdir()
+    (folder / "precious").write_text("for ever")
+    (folder / "secret").write_text(SECRET)
+    before = digest_of(folder)
+    yield folder
+    assert digest_of(folder) == before
+
+
+def digest_of(folder: Path) -> dict[str, str]:
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.fixture
+def hostile(setup: TrialSetup, tmp_path: Path) -> TrialSetup:
+    framework = load_framework("hostile", str(HOSTILE))
+    return dataclasses.replace(
+        setup,
+        framework=framework,
+        runtime=find_runtime(framework, tmp_path / "home"),
+        worker=framework_folder("hostile", str(HOSTILE)) / framework.worker,
+    )
+
+
+@pytest.fixture
+def attack(decoy: Path) -> Attack:
+    def make(name: str, number: int = 1, **fields: object) -> Trial:
+        params = {
+            "batch_size": 10,
+            "iterations": 100,
+            "learning_rate": 0.1,
+            "blas": "none",
+            "threads": 1,
+            "attack": name,
+            "decoy": str(decoy),
+        }
+        fields = {"time_limit_s": 10.0, **fields}
+        return Trial(number, params, TrialKind.SEARCH, **fields)
+
+    return make
+
+
+def kept_of(setup: TrialSetup, trial: Trial) -> str:
+    """All that the host keeps of a trial."""
+    folder = setup.folder / trial.name
+    return "".join(path.read_text(errors="replace") for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "link_host_files", "forbid_folders", "read_secret"])
+def test_a_trial_that_only_litters_is_complete(hostile, attack, name):
+    trial = attack(name)
+    result = run_trial(hostile, trial)
+    assert result.status is TrialStatus.COMPLETE, result.reason
+    assert SECRET not in kept_of(hostile, trial)
+    assert list((hostile.folder / "workers").iterdir()) == [], "its folder goes with it"
+
+
+@pytest.mark.parametrize("name", ["link_events", "pipe_events", "folder_events", "socket_events"])
+def test_what_is_no_file_of_events_is_invalid(hostile, attack, name):
+    trial = attack(name)
+    result = run_trial(hostile, trial)
+    assert result.status is TrialStatus.INVALID
+    assert "events.jsonl" in result.reason
+    assert SECRET not in kept_of(hostile, trial) + result.reason + result.log_tail
+    assert run_trial(hostile, attack("", 2)).status is TrialStatus.COMPLETE
+
+
+def test_a_folder_that_the_worker_closes_is_emptied_all_the_same(hostile, attack):
+    result = run_trial(hostile, attack("forbid_events"))
+    assert not result.usable or result.status is TrialStatus.COMPLETE
+    assert list((hostile.folder / "workers").iterdir()) == []
+
+
+def test_a_stop_that_leads_elsewhere_is_not_followed(hostile, attack, decoy):
+    run_trial(hostile, attack("link_host_files", train_time_limit_s=1e-6))
+    assert (decoy / "precious").read_text() == "for ever"
+
+
+def test_a_warm_worker_cannot_forge_what_is_kept_of_earlier_trials(hostile, attack):
+    with WorkerSession(hostile, attack("").params) as session:
+        first = attack("", 1)
+        assert session.run(first).status is TrialStatus.COMPLETE
+        before = kept_of(hostile, first).replace("forged", "?")
+        session.run(attack("forge_earlier", 2))
+        assert session.run(attack("", 3)).status is TrialStatus.COMPLETE
+        assert kept_of(hostile, first) == before
+
+
+# -- the folder itself --------------------------------------------------------------------------
+
+
+def test_nothing_is_written_through_what_is_there(tmp_path):
+    target = tmp_path / "elsewhere"
+    target.write_text("old")
+    with WorkerFolder(tmp_path / "own") as own:
+        (own.path / "stop").symlink_to(target)
+        own.touch("stop")
+        with pytest.raises(FileExistsError):
+            own.write("stop", "new")
+    assert target.read_text() == "old"
+    assert not own.path.exists()
+
+
+def test_a_folder_put_in_its_place_is_not_entered(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_text("x")
+    own = WorkerFolder(tmp_path / "own")
+    (own.path / "inner").symlink_to(elsewhere)
+    own.clear()
+    assert (elsewhere / "kept").exists()
+    own.remove()
+
+
+def test_no_more_is_read_than_was_asked_for(tmp_path):
+    with WorkerFolder(tmp_path / "own") as own:
+        (own.path / "events.jsonl").write_bytes(b"0123456789")
+        assert own.read("events.jsonl", 4) == b"0123"
+        assert own.read("events.jsonl", 4, 8) == b"89"
+        assert own.read("nothing", 4) == b""
