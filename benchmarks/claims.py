@@ -72,14 +72,14 @@ def claims(verified: Sequence[Verified], truth: Truth) -> list[Claim]:
     """All that a study claims of what it verified."""
     if not verified:
         return []
-    known = {each.trial_number: truth(each) for each in verified}
-    default = known[verified[0].trial_number]
+    known = {each.name: truth(each) for each in verified}
+    default = known[verified[0].name]
     return [
         claim
         for each in verified[1:]
         for claim in (
-            *_no_loss(each, known[each.trial_number][1], default[1]),
-            *_better(each, known[each.trial_number], default, list(known.values())),
+            *_no_loss(each, known[each.name][1], default[1]),
+            *_better(each, known[each.name], default, list(known.values())),
         )
     ]
 

@@ -105,7 +105,7 @@ class _Judge(StudyProgress):
 
     def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
         """Judge the front by what was recorded."""
-        if result.trial.kind is TrialKind.DEFAULT:  # known to all at no cost
+        if result.trial.is_default:  # known to all at no cost
             self._start = self._clock()
         volume = self._recorded.volume([each.params for each in front], alike=self._alike)
         self.anytime.append((self._clock() - self._start, volume))

@@ -294,7 +294,9 @@ def make_factored() -> StudyResult:
     derived = tuple(
         dataclasses.replace(
             origin,
-            trial=origin.trial.derive(index, {**origin.params, "iterations": 300 * (index + 1)}),
+            trial=origin.trial.derive(
+                index + 1, {**origin.params, "iterations": 300 * (index + 1)}
+            ),
             iterations=300 * (index + 1),
             val_accuracy=0.97 + 0.005 * index,
             measurement=make_measurement(4.0 * (index + 1)),

@@ -44,10 +44,10 @@ def test_every_checkpoint_is_a_point_at_the_pace_of_the_fastest():
         assert each.trial.kind is TrialKind.DERIVED
         assert each.test_accuracy is None
         assert each.params["blas"] == "fast"
-        assert each.trial.origin == 7
+        assert each.trial.number == 7
         assert each.reason.startswith("derived from search-0007")
     assert points[0].trial.title == "trial 7 at 250"
-    assert len({each.trial.number for each in points}) == 3
+    assert len({each.trial.name for each in points}) == 3
 
 
 def test_a_run_at_the_fastest_pace_keeps_its_own_times():
@@ -87,7 +87,7 @@ def test_where_memory_counts_a_slower_setting_that_needs_less_is_composed_too():
     slow = [each for each in points if each.params["blas"] == "slow"]
     assert {each.measurement.peak_memory_bytes for each in fast} == {2 * own.peak_memory_bytes}
     assert {each.measurement.peak_memory_bytes for each in slow} == {own.peak_memory_bytes}
-    assert len({each.trial.number for each in points}) == len(points)
+    assert len({each.trial.name for each in points}) == len(points)
 
 
 def test_cpu_time_follows_the_cores_that_a_setting_uses():

@@ -169,12 +169,24 @@ def test_only_the_rate_of_a_long_run_is_measured_again(make_trial):
         return _result(trial, 100.0 if len(runs) == 1 else 80.0, "noise" if len(runs) == 1 else "")
 
     result = run_undisturbed(run, make_trial(7, test=True), repeats=2)
-    assert [each.kind for each in runs] == [TrialKind.SEARCH, TrialKind.REPEAT]
+    assert [each.name for each in runs] == ["search-0007", "search-0007-repeat-1"]
     assert runs[1].share == pytest.approx(0.05)
     assert not runs[1].test
     assert result.trial.number == 7
     assert result.measurement.train_time_s == 80.0
     assert [each.train_time_s for each in result.discarded] == [100.0]
+
+
+def test_a_repeat_has_a_folder_that_no_other_trial_has(make_trial):
+    asked = []
+
+    def run(trial):
+        asked.append(trial.name)
+        return _result(trial, 1.0, "noise")
+
+    for kind in (TrialKind.SEARCH, TrialKind.VERIFY):
+        run_undisturbed(run, make_trial(1, kind=kind), repeats=2)
+    assert len(set(asked)) == 6
 
 
 def test_the_first_part_of_a_training_that_was_stopped_is_measured_anew_as_the_whole(make_trial):

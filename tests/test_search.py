@@ -385,7 +385,7 @@ def test_trials_run_side_by_side_where_one_core_is_worth_more_than_half_of_two(t
     search.tell(dataclasses.replace(
         result, trial=dataclasses.replace(result.trial, accuracy_only=True)
     ))  # fmt: skip
-    own = [each for each in search.derived if each.trial.origin == number]
+    own = [each for each in search.derived if each.trial.number == number]
     points = [each for each in result.checkpoints if each.iteration >= search.shortest]
     assert len(own) == len(points), "its end too is composed"
     assert {each.params["threads"] for each in own} == {2}

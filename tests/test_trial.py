@@ -140,6 +140,31 @@ def test_only_complete_and_stopped_trials_with_figures_are_usable():
     assert not dataclasses.replace(result, status=TrialStatus.INVALID).usable
 
 
+identities = st.tuples(
+    st.sampled_from(TrialKind), st.integers(0, 20_000), st.integers(0, 300), st.integers(0, 300)
+)
+
+
+@reproducible
+@given(identities, identities)
+def test_two_trials_of_a_study_never_share_a_folder(one, other):
+    names = [
+        Trial(number, {}, kind=kind, repeat=repeat, point=point).name
+        for kind, number, repeat, point in (one, other)
+    ]
+    assert (names[0] == names[1]) == (one == other)
+
+
+def test_a_derived_point_knows_its_run_however_many_that_run_has():
+    run = make_result(3, 0.98, 12.5).trial
+    points = [
+        run.derive(place, {**run.params, "iterations": 10 * place}) for place in (1, 101, 250)
+    ]
+    assert [each.number for each in points] == [3, 3, 3]
+    assert len({each.name for each in points}) == 3
+    assert points[1].title == "trial 3 at 1,010"
+
+
 def test_metrics_have_every_figure_under_its_name():
     metrics = make_result(1, 0.9, 5.0, test=0.89).metrics
     numbers = {each.name for each in dataclasses.fields(Measurement) if each.type != "str"}

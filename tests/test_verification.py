@@ -74,7 +74,7 @@ class Bench:
         return SideBySide(params, self.at_once, point.metrics["train_time_s"])
 
     def likely(self, points):
-        return [self.chances.get(each.trial.origin, 0.0) for each in points]
+        return [self.chances.get(each.trial.number, 0.0) for each in points]
 
     def round(self, left_s=AMPLE, *, last=False):
         return self.verification.next_round(self.points, self.likely, left_s, last=last)
@@ -88,7 +88,7 @@ class Bench:
         if trial.accuracy_only:
             params = {**params, "threads": BEST.params["threads"]}
         found = (each for each in self.points if each.params == params)
-        return next(found).trial.origin if params != RUNTIME.params else "runtime"
+        return next(found).trial.number if params != RUNTIME.params else "runtime"
 
     def outcome(self, trial):
         """What a run shows: accuracies turn by turn of those said to have some."""
@@ -102,7 +102,7 @@ class Bench:
         return run_of(trial, time_s, accuracy, checkpoints=looks)
 
     def point(self, number):
-        return next(x for x in self.points if x.trial.origin == number).metrics["train_time_s"]
+        return next(x for x in self.points if x.trial.number == number).metrics["train_time_s"]
 
     def run(self, trials):
         for each in trials:

@@ -113,22 +113,22 @@ class Composition:
     def _points(self, result: TrialResult) -> Iterator[TrialResult]:
         batch = int(result.params["batch_size"] or 1)
         own = {name: result.params[name] for name in self.space.runtime}
-        numbers = itertools.count()
+        places = itertools.count(1)
         for setting in self.settings(batch):
             for index, point in enumerate(result.checkpoints):
-                number = next(numbers)
+                place = next(places)
                 if setting != own or result.trial.accuracy_only:
                     time_s = point.iteration * self.runtimes.pace_s(setting, batch)
                 elif point.iteration < result.iterations:
                     time_s = point.train_time_s
                 else:
                     continue
-                yield self._point(result, number, index, setting, time_s)
+                yield self._point(result, place, index, setting, time_s)
 
     def _point(
         self,
         result: TrialResult,
-        number: int,
+        place: int,
         index: int,
         setting: dict[str, ParamValue],
         time_s: float,
@@ -144,7 +144,7 @@ class Composition:
         return dataclasses.replace(
             result,
             trial=result.trial.derive(
-                number, {**result.params, **setting, "iterations": point.iteration}
+                place, {**result.params, **setting, "iterations": point.iteration}
             ),
             status=TrialStatus.COMPLETE,
             reason=f"derived from {result.trial.name} after {point.iteration} iterations",

@@ -92,7 +92,7 @@ class DefaultTrial:
 
     def recall(self, results: Sequence[TrialResult]) -> KnownDefault | None:
         """What an earlier session knew of the default, whose results are given."""
-        default = next((each for each in results if each.trial.number == 0), None)
+        default = next((each for each in results if each.trial.is_default), None)
         fact = self._folder.facts.get(_FACT)
         if default is None or fact is None:
             return None

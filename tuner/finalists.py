@@ -65,7 +65,7 @@ def promising(
         each
         for each in points
         if each.usable
-        and each.trial.number
+        and not each.trial.is_default
         and train_time_s(each) > 0
         and math.log(default_s / train_time_s(each)) > least
         and _is_allowed(each, constraints)
@@ -171,7 +171,7 @@ def train_time_s(point: TrialResult) -> float:
 
 def _is_default(point: TrialResult, default: TrialResult) -> bool:
     """Whether it is the default's own training, at whatever runtime setting."""
-    return point.trial.origin == 0 and point.iterations == default.iterations
+    return point.trial.number == 0 and point.iterations == default.iterations
 
 
 def _is_allowed(point: TrialResult, constraints: Sequence[Constraint]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tuner.pareto import Objective, hypervolume, pareto_front
 from tuner.runtime_map import RuntimeMap
-from tuner.trial import TrialKind, TrialResult
+from tuner.trial import TrialResult
 from tuner.verified import Answers, Verified, answers_of
 
 _POOR = 5.0  # times the default's error
@@ -80,7 +80,7 @@ class StudyResult:
     def default(self) -> TrialResult | None:
         """Trial 0, the framework's own default, if it gave usable figures."""
         return next(
-            (each for each in self.trials if each.trial.kind is TrialKind.DEFAULT and each.usable),
+            (each for each in self.trials if each.trial.is_default and each.usable),
             None,
         )
 
@@ -98,7 +98,7 @@ class StudyResult:
             each
             for each in (*self.trials, *self.verifications)
             if each.usable
-            and each.trial.kind is not TrialKind.DEFAULT
+            and not each.trial.is_default
             and each.iterations
             and not (each.trial.accuracy_only or each.trial.projected)
         ]
@@ -214,7 +214,7 @@ def hypervolume_over_time(
     volumes: list[float] = []
     points: list[list[float]] = []
     for trial in trials:
-        own = [each for each in derived if each.trial.origin == trial.trial.number]
+        own = [each for each in derived if each.trial.number == trial.trial.number]
         points += [
             [goal.value(each.metrics) for goal in objectives]
             for each in (trial, *own)
@@ -235,7 +235,7 @@ def default_warnings(trials: Sequence[TrialResult], part: str) -> list[str]:
         trials: Of the study.
         part: Which part of the default was trained, in words; empty for the whole.
     """
-    default = next((each for each in trials if each.trial.number == 0), None)
+    default = next((each for each in trials if each.trial.is_default), None)
     if default is None:
         return []
     if not default.usable:

@@ -35,8 +35,6 @@ class TrialKind(enum.Enum):
     VERIFY = "verify"
     REFERENCE = "reference"
     """Records how a default converges: both splits at every checkpoint, for no study."""
-    REPEAT = "repeat"
-    """Measures the time of a disturbed trial anew; never counted as a trial of its own."""
 
 
 class TrialStatus(enum.Enum):
@@ -54,6 +52,8 @@ class TrialStatus(enum.Enum):
     CRASHED = "CRASHED"
     LEFT_PROCESSES = "LEFT_PROCESSES"
     """The worker ended but had left processes of its own running (they were killed)."""
+    OVER_LIMIT = "OVER_LIMIT"
+    """The worker had more processes, files or output than a worker may have."""
     IMPOSSIBLE = "IMPOSSIBLE"
     """The framework refused these params (worker exit 2)."""
     UNAVAILABLE = "UNAVAILABLE"
@@ -83,8 +83,8 @@ class Trial:
     """One request to train.
 
     Attributes:
-        number: Number within the study; 0 is the framework default. Verification runs have a
-            numbering of their own.
+        number: Number within the study among those of its kind. Search trials are numbered from
+            1 on, and 0 is the framework default; a derived point has the number of its origin.
         params: ``batch_size``, ``iterations``, ``learning_rate``, ``blas``, ``threads``,
             ``blas_kernel`` and whatever else the search space names.
         kind: What the trial is run for.
@@ -106,6 +106,9 @@ class Trial:
             beside others: its times are no measurement.
         pace_s: Seconds an iteration at the setting that an ``accuracy_only`` trial stands for; it
             is held against ``rivals`` as if it trained at that pace. 0 for its own pace.
+        repeat: Which further training of the same trial this is, from 1 on: none counts as a trial
+            of its own. 0 for the trial itself.
+        point: Which of the points that are derived from a run this is, from 1 on. 0 for a run.
     """
 
     number: int
@@ -121,35 +124,36 @@ class Trial:
     warm: bool = False
     accuracy_only: bool = False
     pace_s: float = 0.0
+    repeat: int = 0
+    point: int = 0
 
     @property
     def name(self) -> str:
         """Unique name within a study, also that of the trial's folder."""
-        return f"{self.kind.value}-{self.number:04d}"
+        name = f"{self.kind.value}-{self.number:04d}"
+        name += f"-point-{self.point}" if self.point else ""
+        return name + (f"-repeat-{self.repeat}" if self.repeat else "")
 
     @property
-    def origin(self) -> int:
-        """Number of the run that a derived point was composed from; else its own."""
-        if self.kind is not TrialKind.DERIVED:
-            return self.number
-        return (self.number - _DERIVED) // _MOST_DERIVED
+    def is_default(self) -> bool:
+        """Whether it is trial 0, the framework's own default."""
+        return self.kind is TrialKind.DEFAULT
 
     @property
     def title(self) -> str:
         """What a reader calls it: ``default``, ``trial 4``, ``trial 4 at 500``, ``verify 2``."""
-        if self.kind is TrialKind.DEFAULT:
+        if self.is_default:
             return "default"
         if self.kind is TrialKind.DERIVED:
-            return f"trial {self.origin} at {int(self.params['iterations'] or 0):,}"
+            return f"trial {self.number} at {int(self.params['iterations'] or 0):,}"
         return f"{'verify' if self.kind is TrialKind.VERIFY else 'trial'} {self.number}"
 
-    def derive(self, index: int, params: Params) -> Trial:
-        """The derived point of number ``index`` among those of this trial."""
-        number = _DERIVED + _MOST_DERIVED * self.number + index
+    def derive(self, point: int, params: Params) -> Trial:
+        """The derived point of this place, from 1 on, among those of this trial."""
         return dataclasses.replace(
             self,
-            number=number,
             kind=TrialKind.DERIVED,
+            point=point,
             params=params,
             share=1.0,
             accuracy_only=False,

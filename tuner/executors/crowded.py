@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from tuner.executors.local import LocalExecutor
 from tuner.runner import TrialSetup, run_trial
-from tuner.trial import Trial, TrialKind, TrialResult
+from tuner.trial import Trial, TrialResult
 from tuner.watch import Listener
 
 _PATIENCE_S = 120.0  # until those beside a trial have begun to train
@@ -72,7 +72,6 @@ def _accompany(
     """Train what ``trial`` trains again and again until it is over; what fails once is left."""
     same = dataclasses.replace(
         trial,
-        kind=TrialKind.REPEAT,
         share=1.0,
         train_time_limit_s=None,
         rivals=(),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tuner.runner import TrialSetup, WorkerSession, run_trial
-from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
+from tuner.trial import Trial, TrialResult, TrialStatus
 from tuner.watch import Listener
 
 _RATE_S = 5.0  # a long run that was disturbed has its rate measured anew for about this long
@@ -105,7 +105,7 @@ def run_undisturbed(
     The accuracy of the first run stands, since interference only falsifies times.
     """
     result = run(trial)
-    for attempt in range(repeats):
+    for attempt in range(1, repeats + 1):
         before = result.measurement
         if not result.usable or before is None or not before.disturbed:
             break
@@ -134,9 +134,8 @@ def _repeat_of(result: TrialResult, attempt: int) -> Trial:
     params = trial.params if trial.projected else result.params
     return dataclasses.replace(
         trial,
-        number=trial.number * 100 + attempt + 1,
+        repeat=attempt,
         params=params,
-        kind=TrialKind.REPEAT,
         train_time_limit_s=None,
         rivals=(),
         share=share,

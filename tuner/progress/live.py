@@ -25,7 +25,7 @@ from tuner.progress.wording import (
     printable,
 )
 from tuner.results import least_of_interest
-from tuner.trial import Trial, TrialKind, TrialResult, TrialStatus
+from tuner.trial import Trial, TrialResult, TrialStatus
 
 REFRESH_HZ = 1.0
 """Redraws a second: 0.3 % of a core beside measured trials (seen with full tables)."""
@@ -135,7 +135,7 @@ class LiveProgress(StudyProgress):
             self._running.pop(result.trial.name, None)
             self._recent.append(result)
             self._front = tuple(front)
-            if result.trial.kind is TrialKind.DEFAULT and result.usable:
+            if result.trial.is_default and result.usable:
                 self._default = result
             trials = self._trials_table()
             tables = [trials, self._front_table()] if self._front else [trials]
@@ -224,7 +224,7 @@ def _table(title: str, *elastic: str) -> Table:
 def _add_row(table: Table, result: TrialResult, *texts: str) -> None:
     # as Text and not as str, which is read for markup: params and reasons are untrusted
     cells = (result.trial.title, *_figures(result), *texts)
-    style = "bold" if result.trial.kind is TrialKind.DEFAULT else ""
+    style = "bold" if result.trial.is_default else ""
     table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=style)
 
 

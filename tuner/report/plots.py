@@ -317,7 +317,7 @@ def curves_figure(result: StudyResult) -> go.Figure:
 def curve_trials(result: StudyResult) -> list[TrialResult]:
     """The default and the runs behind the front that have a curve, twelve at most."""
     origins = {
-        each.trial.origin: None for each in [*filter(None, [result.default]), *result.front]
+        each.trial.number: None for each in [*filter(None, [result.default]), *result.front]
     }
     runs = {each.trial.number: each for each in result.trials}
     chosen = [runs[number] for number in origins if number in runs]

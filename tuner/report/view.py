@@ -338,7 +338,7 @@ def _points(
     return [
         Point(
             result=each,
-            x=shown(x, x.value(each.metrics)) if x else float(each.trial.origin),
+            x=shown(x, x.value(each.metrics)) if x else float(each.trial.number),
             y=height,
             on_front=id(each) in front and _worth(height, floor),
         )
@@ -368,7 +368,7 @@ def _focus(
     floor: float | None,
 ) -> tuple[float, float]:
     """The range of ``y`` that matters: front, default and verified, with a margin."""
-    matter = [each.y for each in points if each.on_front or each.result.trial.number == 0]
+    matter = [each.y for each in points if each.on_front or each.result.trial.is_default]
     matter += [end for each in verified for end in (each.y.low, each.y.high)]
     matter = [each for each in matter if _worth(each, floor)] or matter
     if not matter:

@@ -189,7 +189,7 @@ class FactoredSearch:
             return
         if result.trial.accuracy_only:
             return
-        if not result.trial.number:  # the default's own setting is often an unsteady one
+        if result.trial.is_default:  # the default's own setting is often an unsteady one
             return
         if measured.train_time_s <= 0:  # a clock may stand still
             return

@@ -334,7 +334,7 @@ class OptunaStudy:
         return None
 
     def _values(self, result: TrialResult) -> list[float] | None:
-        if not result.usable or (result.trial.number == 0 and self._default_outside):
+        if not result.usable or (result.trial.is_default and self._default_outside):
             return None
         try:
             return [each.value(result.metrics) for each in self.objectives]

@@ -190,7 +190,7 @@ class Outlook:
         if near and self._learnt:
             chosen = [points[row] for row in near]
             mean, deviation = self._predict(chosen)
-            recorded = [row for row, each in enumerate(chosen) if each.trial.origin == 0]
+            recorded = [row for row, each in enumerate(chosen) if each.trial.number == 0]
             for row in recorded:  # the default's own curve is known from several seeds as it is
                 mean[row] = math.log(1 - (chosen[row].val_accuracy or 0.0) + LEAST_ERROR)
                 deviation[row] = self.noise / math.sqrt(target.looks.default_runs[-1])

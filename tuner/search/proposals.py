@@ -78,7 +78,7 @@ class Known:
     @property
     def default(self) -> Mapping[str, float]:
         """Figures of trial 0; empty without."""
-        usable = (each for each in self.results if each.trial.number == 0 and each.usable)
+        usable = (each for each in self.results if each.trial.is_default and each.usable)
         return next((each.metrics for each in usable), {})
 
 
