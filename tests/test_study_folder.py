@@ -35,6 +35,15 @@ def test_kept_results_come_back_equal_and_in_order(folder):
     assert folder.results(TrialKind.VERIFY) == []
 
 
+def test_studies_of_one_id_in_two_homes_mark_their_processes_apart(tmp_path):
+    made = [StudyFolder(tmp_path / home / "studies" / "abc") for home in ("one", "other")]
+    markers = {each.marker for each in made}
+    for each in made:
+        each.close()
+    assert len(markers) == 2
+    assert all(marker.startswith("abc-") for marker in markers)
+
+
 def test_an_interrupted_trial_is_not_finished(folder):
     result = make_result(3, 0.9, 10.0)
     folder.keep(dataclasses.replace(result, status=TrialStatus.INTERRUPTED))

@@ -125,6 +125,7 @@ def _programs() -> Iterator[Finding]:
     )
     fact, _, remedy = sandbox_fault().partition("; ")
     yield _finding(not fact, fact or "bwrap makes sandboxes", remedy)
+    yield Finding(MACHINE, True, _bound_of_processes())
     found = shutil.which("mmdebstrap")
     yield _finding(
         bool(found),
@@ -137,6 +138,12 @@ def _programs() -> Iterator[Finding]:
         "/proc can be read" if readable else "/proc cannot be read",
         "mount it (mount -t proc proc /proc): loaded libraries are seen there",
     )
+
+
+def _bound_of_processes() -> str:
+    if os.geteuid() == 0:
+        return "processes of workers are watched; the kernel bounds them for users but root"
+    return "processes of workers are watched, and bounded by the kernel (RLIMIT_NPROC)"
 
 
 def _framework(runtime: Runtime) -> list[Finding]:

@@ -93,7 +93,9 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     if config.search.warm_start:
         space = _warm(space, default.params, folder, config, uri)
     cores = core_sets(config.executor)[0]
-    setup = make_setup(config, dataset, runtime, folder=folder.trials, marker=name, cores=cores)
+    setup = make_setup(
+        config, dataset, runtime, folder=folder.trials, marker=folder.marker, cores=cores
+    )
     return Preparation(space, default, setup, folder)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ REQUEST, EVENTS, STOP = "trial.json", "events.jsonl", "stop"
 MAX_LINE_BYTES = 64 * 1024
 MAX_EVENTS_BYTES = 64 * 2**20
 """Of one trial: some days of progress at two events a second."""
+_MOST_CHECKPOINTS = 10_000
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HALVINGS = 3  # at which a trial is looked at before its end
 _ROUNDING = 1e-3
 
@@ -116,8 +119,13 @@ def parse_event(line: bytes) -> dict[str, Any]:
 
 
 def _encodable(value: Any) -> Any:
-    """A text without lone surrogates, which JSON may hold but no file or database takes."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    """A text without what JSON may hold but no file, database or terminal takes."""
+    return printable(value) if isinstance(value, str) else value
+
+
+def printable(text: str) -> str:
+    """The text with ``?`` for lone surrogates and for control characters but line ends."""
+    return _CONTROLS.sub("?", text.encode("utf-8", "replace").decode())
 
 
 def _check_figures(name: str, event: Mapping[str, Any]) -> None:
@@ -198,6 +206,8 @@ class EventLog:
         if name == "train_end":
             self.ended = True
         if name == "checkpoint":
+            if len(self.checkpoints) >= _MOST_CHECKPOINTS:
+                raise ProtocolError(f"more than {_MOST_CHECKPOINTS:,} checkpoints")
             accuracy, test = float(event["val_accuracy"]), event.get("test_accuracy")
             self.checkpoints.append(
                 Checkpoint(self.iteration, self.train_time_s, event.get("loss"), accuracy, test)
@@ -212,4 +222,4 @@ def log_tail(log: Path, lines: int = 12) -> str:
             text = source.read().decode("utf-8", "replace")
     except FileNotFoundError:
         return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(printable(text).splitlines()[-lines:])

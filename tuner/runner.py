@@ -22,7 +22,7 @@ from typing import Any
 from tuner.config import FrameworkConfig, MeasureConfig
 from tuner.datasets import Dataset
 from tuner.errors import ConfigError, ProtocolError
-from tuner.measure import MARKER, ResourceMonitor, kill_marked, strangers
+from tuner.measure import MARKER, ResourceMonitor, kill_marked, strangers, user_tasks
 from tuner.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
 from tuner.runtimes import Runtime
 from tuner.trial import Params, Trial, TrialResult, TrialStatus
@@ -34,6 +34,7 @@ WORKER_API = Path(__file__).parent / "worker_api"
 _EXIT_GRACE_S = 10.0
 _EXIT_POLL_S = 0.002
 _MAX_FILE_BYTES = 2**30
+_MOST_TASKS = 4096
 _WORKERS = "workers"  # below the folder of the trials: what workers write to
 
 
@@ -99,6 +100,17 @@ def run_trial(
     return result
 
 
+def remove_worker_folders(folder: Path) -> None:
+    """Delete what workers of a tuner that was killed left; they must be gone.
+
+    Args:
+        folder: Of the trials.
+    """
+    with suppress(FileNotFoundError):
+        for each in (folder / _WORKERS).iterdir():
+            WorkerFolder(each).remove()
+
+
 class WorkerSession:
     """A worker that trains many trials in turn without a second import of the framework.
 
@@ -157,6 +169,7 @@ class WorkerSession:
             trial=trial,
             folder=own,
             process=process,
+            output=self._log,
             monitor=ResourceMonitor(process.pid, setup.cores, interval_s),
             memory_limit_bytes=setup.memory_limit_bytes,
             stall_limit_s=setup.framework.stall_limit_s,
@@ -262,13 +275,15 @@ def _custody(cores: tuple[int, ...]) -> list[str]:
 
     Each of these util-linux commands becomes the next, so that no process is added: the worker
     dies with the tuner, keeps to its cores, is the kernel's first choice when memory runs out,
-    and can neither fill the disk with one file nor dump core.
+    and can neither fill the disk with one file nor dump core. Of processes and threads it may
+    have so many beside those that its user has by now; the kernel does not bind root by that.
     """
     return [
         *("setpriv", "--pdeathsig", "KILL"),
         *("taskset", "--cpu-list", ",".join(map(str, cores))),
         *("choom", "--adjust", "1000", "--"),
-        *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0", "--"),
+        *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0"),
+        *(f"--nproc={user_tasks() + _MOST_TASKS}", "--"),
     ]
 
 

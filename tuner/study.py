@@ -28,6 +28,7 @@ from tuner.provision import UNCONFINED, core_sets, host_facts
 from tuner.registry import tuner_home
 from tuner.report import headline, study_metrics, write_report
 from tuner.results import StudyResult, default_warnings
+from tuner.runner import remove_worker_folders
 from tuner.search import (
     Driver,
     FactoredSearch,
@@ -279,6 +280,7 @@ class _Study:
     def _recover(self) -> None:
         """Bring sampler and MLflow up to what the study's folder holds."""
         measure.kill_marked(f"{self.setup.marker}/")
+        remove_worker_folders(self.setup.folder)
         for pattern in ("race-*", "beside-*"):
             for leftover in self.folder.path.glob(pattern):
                 shutil.rmtree(leftover, ignore_errors=True)

@@ -125,6 +125,12 @@ class StudyFolder:
         self._resumed_s = time.monotonic()
         self._before_s = float(self.facts.get("elapsed_s", 0.0))
 
+    @property
+    def marker(self) -> str:
+        """Of the study's processes; another folder may hold a study of the same id."""
+        place = hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:10]
+        return f"{self.path.name}-{place}"
+
     def _load(self) -> dict[str, Any]:
         try:
             return dict(json.loads((self.path / _STUDY).read_text(encoding="utf-8")))

@@ -18,7 +18,6 @@ Params = Mapping[str, ParamValue]
 
 ENDED_ITSELF = "the worker ended by itself"
 """The reason of a training that ended before its iterations by a rule of the framework's own."""
-_DERIVED, _MOST_DERIVED = 10**6, 100  # derived points have numbers that no trial has
 UNSET = "unset"
 """The value of ``threads`` (or of a kernel) that sets no variable at all: the library decides."""
 

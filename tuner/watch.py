@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tuner.continuation import can_extend, far_behind
 from tuner.errors import ProtocolError
@@ -24,6 +25,10 @@ Listener = Callable[[Trial, int, float], None]
 _HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
 _POLL_S = (0.002, 0.05)
 _LEAST_FREE_DISK_BYTES = 64 * 2**20
+_MOST_PROCESSES = 1000
+_MOST_FILES, _MOST_BYTES = 10_000, 4 * 2**30  # that a worker may have in its folder
+_MOST_LOG_BYTES = 64 * 2**20
+_COUNT_EVERY_S = 1.0
 
 
 @dataclass
@@ -37,6 +42,7 @@ class Watch:
         trial: What the worker was asked to train.
         folder: The worker's, where its events come.
         process: The worker, or the sandbox around it.
+        output: File that its output goes to.
         monitor: Measures that process and its descendants; it is started here.
         memory_limit_bytes: Memory of the whole tree at which the trial is given up.
         stall_limit_s: Seconds without any event after which it is given up.
@@ -47,6 +53,7 @@ class Watch:
     trial: Trial
     folder: WorkerFolder
     process: subprocess.Popen[bytes]
+    output: Path
     monitor: ResourceMonitor
     memory_limit_bytes: int
     stall_limit_s: float
@@ -63,6 +70,7 @@ class Watch:
         self._began_s = self._heard_s = time.monotonic()
         self._training = False
         self._weighed = 0
+        self._next_count_s = self._began_s
 
     def follow(self) -> Failure | None:
         """Watch until the worker has answered or must be given up.
@@ -114,7 +122,24 @@ class Watch:
             return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
         if shutil.disk_usage(self.folder.path).free < _LEAST_FREE_DISK_BYTES:
             return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder.path}"
-        return None
+        excess = self._excess(now)
+        return (TrialStatus.OVER_LIMIT, excess) if excess else None
+
+    def _excess(self, now: float) -> str:
+        """What the worker has more of than it may, in words."""
+        if len(self.monitor.tree) > _MOST_PROCESSES:
+            return f"had more than {_MOST_PROCESSES} processes at once"
+        if now < self._next_count_s:
+            return ""
+        self._next_count_s = now + _COUNT_EVERY_S
+        if self.output.stat().st_size > _MOST_LOG_BYTES:
+            return f"wrote more than {_MOST_LOG_BYTES // 2**20} MiB of output"
+        files, size = self.folder.size(_MOST_FILES)
+        if files > _MOST_FILES:
+            return f"left more than {_MOST_FILES:,} files in its folder"
+        if size > _MOST_BYTES:
+            return f"left more than {_MOST_BYTES // 2**20:,} MiB in its folder"
+        return ""
 
     def _steer(self) -> None:
         """Ask a trial to stop that reached its limit, or plainly leads nowhere."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +18,9 @@ from tuner.errors import ProtocolError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_BLOCK_BYTES = 512  # of st_blocks, stat(2)
+_DEEPEST = 50
+_MOST_TURNS = 20_000  # each deletes one level of nested folders
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -74,6 +78,13 @@ class WorkerFolder:
         finally:
             os.close(handle)
 
+    def size(self, most: int) -> tuple[int, int]:
+        """How many files and folders are in it, and the bytes that they take on the disk.
+
+        Counting ends beyond ``most``, or where folders are nested too deep.
+        """
+        return _size(self._handle, most)
+
     def clear(self) -> None:
         """Delete all that is in it, whatever the worker forbade."""
         _clear(self._handle)
@@ -87,29 +98,76 @@ class WorkerFolder:
 
 
 def _clear(folder: int) -> None:
-    """Delete all in a folder, by its handle; a worker that still lives may undo it."""
+    """Delete all in a folder, by its handle; a worker that still lives may undo it.
+
+    What is in an inner folder is moved up before, so that none is nested too deep to be deleted.
+    """
+    for turn in range(_MOST_TURNS):
+        gone = [_delete(folder, *each, f"moved-{turn}") for each in _entries(folder)]
+        if not any(gone):
+            return
+
+
+def _delete(folder: int, name: str, is_folder: bool, moved: str) -> bool:
+    """Delete one entry; what is nested in it is moved to ``folder``. Returns whether it went."""
+    try:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+            return True
+        with _opened(name, folder) as inner:
+            for index, (deeper, nested) in enumerate(_entries(inner)):
+                if nested:
+                    to = f"{moved}-{name[:100]}-{index}"
+                    os.rename(deeper, to, src_dir_fd=inner, dst_dir_fd=folder)
+                else:
+                    os.unlink(deeper, dir_fd=inner)
+        os.rmdir(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
+def _size(folder: int, most: int, depth: int = 0) -> tuple[int, int]:
+    count = size = 0
+    if depth > _DEEPEST:
+        return most + 1, 0
+    inner: list[str] = []
+    with os.scandir(folder) as entries:
+        for each in entries:
+            count += 1
+            with contextlib.suppress(OSError):  # the worker may delete it meanwhile
+                size += each.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+                if each.is_dir(follow_symlinks=False):
+                    inner.append(each.name)
+            if count > most:
+                return count, size
+    for name in inner:
+        with contextlib.suppress(OSError), _opened(name, folder) as handle:
+            more, bytes_more = _size(handle, most - count, depth + 1)
+            count, size = count + more, size + bytes_more
+        if count > most:
+            break
+    return count, size
+
+
+def _entries(folder: int) -> list[tuple[str, bool]]:
+    """Names in a folder, and whether each is a folder itself."""
     with contextlib.suppress(OSError):
         os.fchmod(folder, 0o700)
     with os.scandir(folder) as entries:
-        names = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
-    for name, is_folder in names:
-        with contextlib.suppress(OSError):
-            if not is_folder:
-                os.unlink(name, dir_fd=folder)
-                continue
-            _allow(name, folder)
-            inner = os.open(name, _FOLDER, dir_fd=folder)
-            try:
-                _clear(inner)
-            finally:
-                os.close(inner)
-            os.rmdir(name, dir_fd=folder)
+        return [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
 
 
-def _allow(name: str, folder: int) -> None:
-    """Give the host access to a folder that the worker made unreadable."""
-    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+@contextlib.contextmanager
+def _opened(name: str, folder: int) -> Iterator[int]:
+    """A handle of an inner folder, whatever the worker forbade."""
+    path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     try:
-        Path(f"/proc/self/fd/{handle}").chmod(0o700)  # fchmod takes no such handle
+        Path(f"/proc/self/fd/{path}").chmod(0o700)  # fchmod takes no such handle
+    finally:
+        os.close(path)
+    handle = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        yield handle
     finally:
         os.close(handle)

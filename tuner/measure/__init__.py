@@ -22,6 +22,7 @@ from tuner.measure.processes import (
     process_tree,
     started_at,
     strangers,
+    user_tasks,
 )
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "process_tree",
     "started_at",
     "strangers",
+    "user_tasks",
     "mapped_files",
     "marked_processes",
     "kill_marked",

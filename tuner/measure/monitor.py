@@ -15,6 +15,7 @@ from tuner.measure.processes import (
     process_tree,
     pss_bytes,
     read_process,
+    scratch_bytes,
     status_value,
 )
 
@@ -87,7 +88,7 @@ class ResourceMonitor:
     cores: Collection[int]
     interval_s: float = 0.1
     memory_bytes: int = 0
-    """Memory of the tree at the latest sample (RSS)."""
+    """Memory of the tree at the latest sample: RSS, and files that are held in memory."""
     tree: list[int] = field(default_factory=list)
     """Processes of the latest sample."""
     _rss: list[int] = field(default_factory=list)
@@ -120,7 +121,8 @@ class ResourceMonitor:
         with self._lock:
             self.tree = process_tree(self.root)
             processes = [each for each in map(read_process, self.tree) if each]
-            self.memory_bytes = sum(each.rss_bytes for each in processes)
+            files = self._files_in_memory()
+            self.memory_bytes = sum(each.rss_bytes for each in processes) + files
             self._rss.append(self.memory_bytes)
             self._peak = max([self._peak, *(status_value(p, "VmHWM") for p in self.tree)])
             if self._training:
@@ -129,8 +131,16 @@ class ResourceMonitor:
                 self._next_pss_s = time.monotonic() + _PSS_EVERY_S
                 shares = [pss_bytes(pid) for pid in self.tree]
                 if None not in shares[-1:]:
-                    self._pss.append(sum(share or 0 for share in shares))
+                    self._pss.append(sum(share or 0 for share in shares) + files)
                     self._rss_with_pss.append(self.memory_bytes)
+
+    def _files_in_memory(self) -> int:
+        """Bytes of files in the sandbox's memory that no process has mapped."""
+        files = scratch_bytes(self.tree)
+        if not files:
+            return 0
+        mapped = sum(1024 * status_value(pid, "RssShmem") for pid in self.tree)
+        return max(0, files - mapped)
 
     def begin_training(self) -> None:
         """The worker has begun to train."""

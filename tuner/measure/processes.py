@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -53,6 +54,29 @@ def read_process(pid: int) -> Process | None:
         threads=int(values[17]),
         rss_bytes=int(values[21]) * PAGE_BYTES,
     )
+
+
+def user_tasks() -> int:
+    """How many processes and threads this process's user has on the machine."""
+    own, count = os.geteuid(), 0
+    for pid in psutil.pids():
+        with suppress(OSError):
+            if Path(f"/proc/{pid}").stat().st_uid == own:
+                count += status_value(pid, "Threads")
+    return count
+
+
+def scratch_bytes(pids: Collection[int]) -> int:
+    """Memory that files take in the file systems that processes have of their own in sandboxes."""
+    found: dict[int, int] = {}
+    for pid, name in itertools.product(pids, ("tmp", "dev/shm")):
+        with suppress(OSError):
+            inside = Path(f"/proc/{pid}/root") / name
+            device = inside.stat().st_dev
+            if device != (Path("/") / name).stat().st_dev:
+                space = os.statvfs(inside)
+                found[device] = (space.f_blocks - space.f_bfree) * space.f_frsize
+    return sum(found.values())
 
 
 def started_at(pid: int) -> float:

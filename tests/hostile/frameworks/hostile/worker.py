@@ -7,6 +7,7 @@ leaves undone.
 import contextlib
 import os
 import socket
+import time
 
 import worker_api
 
@@ -83,9 +84,97 @@ def read_secret(trial):
                     print(source.read(), flush=True)
 
 
+def fork_bomb(trial):
+    """Bounded by itself, so that a missing bound cannot take the machine."""
+    for _ in range(1200):
+        os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+    time.sleep(20)
+
+
+def many_files(trial):
+    for number in range(30_000):
+        with open(os.path.join(trial.folder, str(number)), "w"):
+            pass
+    time.sleep(20)
+
+
+def deep_folders(trial):
+    os.chdir(trial.folder)
+    for _ in range(3000):
+        os.mkdir("deeper")
+        os.chdir("deeper")
+
+
+def large_files(trial):
+    for number in range(6):
+        with open(os.path.join(trial.folder, str(number)), "w") as target:
+            os.posix_fallocate(target.fileno(), 0, 16 * 2**20)
+    time.sleep(20)
+
+
+def sparse_file(trial):
+    with open(os.path.join(trial.folder, "sparse"), "w") as target:
+        target.truncate(10 * 2**30)
+
+
+def flood_events(trial):
+    line = b'{"event": "progress", "iteration": 1, "train_time_s": 0.001}\n' * 10_000
+    with open(os.path.join(trial.folder, EVENTS), "ab") as target:
+        target.writelines([line] * 200)
+    time.sleep(20)
+
+
+def flood_checkpoints(trial):
+    line = b'{"event": "checkpoint", "iteration": 1, "train_time_s": 0.001, "val_accuracy": 0.5}\n'
+    with open(os.path.join(trial.folder, EVENTS), "ab") as target:
+        target.write(line * 50_000)
+    time.sleep(20)
+
+
+def flood_output(trial):
+    for _ in range(100):
+        os.write(1, b"x" * 2**20)
+    time.sleep(20)
+
+
+def hide_memory(trial):
+    for number in range(4):
+        with open(f"/dev/shm/{number}", "wb") as target:
+            target.write(bytes(100 * 2**20))
+    time.sleep(20)
+
+
+def survive(trial):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(60)
+        os._exit(0)
+
+
+def connect(trial):
+    """Say what answers: a port of this machine, and a socket in the decoy."""
+    for family, address in (
+        (socket.AF_INET, ("127.0.0.1", trial.port)),
+        (socket.AF_UNIX, os.path.join(trial.decoy, "socket")),
+    ):
+        with contextlib.suppress(OSError):
+            socket.socket(family).connect(address)
+            print("connected", flush=True)
+
+
+def escape_terminal(trial):
+    print("\x1b]0;owned\x07\x00 said in the log", flush=True)
+    with open(os.path.join(trial.folder, EVENTS), "ab") as target:
+        target.write(b'{"event": "error", "kind": "crash", "message": "a\\u0000b\\u001b[2J"}\n')
+    os._exit(1)
+
+
 ATTACKS = {each.__name__: each for each in (
     link_host_files, link_events, pipe_events, folder_events, socket_events, forbid_events,
-    forge_earlier, forbid_folders, read_secret,
+    forge_earlier, forbid_folders, read_secret, fork_bomb, many_files, deep_folders, large_files,
+    sparse_file, flood_events, flood_checkpoints, flood_output, hide_memory, survive, connect,
+    escape_terminal,
 )}  # fmt: skip
 
 

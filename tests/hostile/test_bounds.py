@@ -1,0 +1,82 @@
+"""What a worker takes beyond its bounds ends its trial by name, and the next one starts clean."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+
+import pytest
+
+from tests.hostile.conftest import Attack
+from tuner.measure import marked_processes
+from tuner.runner import TrialSetup, run_trial
+from tuner.trial import TrialStatus
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
+        ("fork_bomb", TrialStatus.OVER_LIMIT, "1000 processes"),
+        ("many_files", TrialStatus.OVER_LIMIT, "10,000 files"),
+        ("large_files", TrialStatus.OVER_LIMIT, "64 MiB in its folder"),
+        ("flood_output", TrialStatus.OVER_LIMIT, "64 MiB of output"),
+        ("flood_events", TrialStatus.INVALID, "64 MiB of events"),
+        ("flood_checkpoints", TrialStatus.INVALID, "10,000 checkpoints"),
+        ("hide_memory", TrialStatus.OUT_OF_MEMORY, "256 MiB"),
+        ("survive", TrialStatus.LEFT_PROCESSES, "left running"),
+    ],
+)
+def test_a_bound_ends_a_trial_by_name(
+    hostile: TrialSetup, attack: Attack, monkeypatch, name, status, reason
+):
+    if name == "large_files":  # no test needs to fill the disk
+        monkeypatch.setattr("tuner.watch._MOST_BYTES", 64 * 2**20)
+    memory = 256 if name == "hide_memory" else 8 * 1024
+    hostile = dataclasses.replace(hostile, memory_limit_bytes=memory * 2**20)
+    result = run_trial(hostile, attack(name, time_limit_s=40.0))
+    assert result.status is status, result.reason
+    assert reason in result.reason
+    assert marked_processes(hostile.marker) == []
+    assert list((hostile.folder / "workers").iterdir()) == []
+    assert run_trial(hostile, attack("", 2)).status is TrialStatus.COMPLETE
+
+
+def test_a_sparse_file_is_no_larger_than_a_file_may_be(hostile, attack):
+    result = run_trial(hostile, attack("sparse_file"))
+    assert result.status in (TrialStatus.DISK_FULL, TrialStatus.CRASHED)
+    assert run_trial(hostile, attack("", 2)).status is TrialStatus.COMPLETE
+
+
+def test_folders_nested_however_deep_are_deleted(hostile, attack):
+    result = run_trial(hostile, attack("deep_folders"))
+    assert result.status in (TrialStatus.COMPLETE, TrialStatus.OVER_LIMIT), result.reason
+    assert list((hostile.folder / "workers").iterdir()) == []
+
+
+def test_neither_network_nor_sockets_can_be_reached(hostile, attack, decoy):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        contextlib.closing(socket.socket(socket.AF_UNIX)) as local,
+    ):
+        here = os.open(decoy, os.O_RDONLY | os.O_DIRECTORY)
+        local.bind(f"/proc/self/fd/{here}/socket")  # a path of a test is too long for a socket
+        local.listen()
+        trial = attack("connect")
+        params = {**trial.params, "port": listener.getsockname()[1]}
+        trial = dataclasses.replace(trial, params=params)
+        run_trial(hostile, trial)
+        os.close(here)
+    assert "connected" not in (hostile.folder / trial.name / "log.txt").read_text()
+    (decoy / "socket").unlink()
+
+
+def test_what_a_worker_says_drives_no_terminal_and_suits_every_database(hostile, attack):
+    result = run_trial(hostile, attack("escape_terminal"))
+    assert result.status is TrialStatus.CRASHED
+    said = result.reason + result.log_tail
+    assert "said in the log" in said
+    assert not {"\x00", "\x1b", "\x07"} & set(said)
