@@ -328,9 +328,7 @@ def test_kill_9_at_ten_random_moments_loses_and_doubles_nothing(home, tmp_path):
         kept = now
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert not [*home.glob("studies/*/trials/workers/*")], (
-        "killed workers left something"
-    )
+    assert not [*home.glob("studies/*/trials/workers/*")], "killed workers left something"
     names = [name for name in _results(home) if not name.startswith("verify")]
     assert sorted(int(name[-4:]) for name in names) == list(range(30))
     (record,) = load_results(f"sqlite:///{tmp_path}/mlflow.db", "synthetic", "digits")
