@@ -202,7 +202,7 @@ class BudgetConfig:
     name: str = "default"
     time_s: float = 690.0
     trials: int = 0
-    verify_share: float = 0.45
+    verify_share: float = 0.35
     trial_share: float = 1.0
     default_share: float = 0.06
 

@@ -14,7 +14,7 @@ Chances = Callable[[Sequence[TrialResult]], Sequence[float]]
 """How likely points are to be proven to lose nothing, 0–1 each."""
 
 _LEAST_CHANCE = 0.15  # of being proven; less is not worth whole runs
-_LEAST_GAIN = 0.1  # logarithm of the speed-up over what is proven already
+_LEAST_GAIN = 0.1  # logarithm of the speed-up over what is sure already
 
 
 def runtime_only(
@@ -45,7 +45,7 @@ def promising(
     constraints: Sequence[Constraint],
     *,
     tried: Sequence[tuple[TrialResult, bool]],
-    proven_speedup: float | None,
+    sure_s: float | None,
 ) -> list[TrialResult]:
     """The points that are likely to be proven and are worth it, the best first.
 
@@ -56,18 +56,17 @@ def promising(
         constraints: Only points that keep them are of interest.
         tried: The candidates so far, and whether each is proven. What trains a part of one that
             is refuted loses more.
-        proven_speedup: Of the fastest that is proven to lose nothing: what is not faster yet is
-            not worth it. ``None`` if a gain of accuracy is sought, however slow.
+        sure_s: Least training time that is sure to lose nothing: what is not faster yet is not
+            worth it. ``None`` if a gain of accuracy is sought, however slow.
     """
-    default_s, for_speed = train_time_s(default), proven_speedup is not None
-    least = math.log(proven_speedup) + _LEAST_GAIN if proven_speedup else -math.inf
+    for_speed = sure_s is not None
+    most_s = sure_s * math.exp(-_LEAST_GAIN) if sure_s is not None else math.inf
     worthy = [
         each
         for each in points
         if each.usable
         and not each.trial.is_default
-        and train_time_s(each) > 0
-        and math.log(default_s / train_time_s(each)) > least
+        and 0 < train_time_s(each) < most_s
         and _is_allowed(each, constraints)
         and not _is_default(each, default)
         # a part of what is proven may be as good and faster, but never more accurate
@@ -78,7 +77,7 @@ def promising(
         )
     ]
     values = [
-        (chance * (math.log(default_s / train_time_s(each)) if for_speed else 1.0), each)
+        (chance * (math.log(sure_s / train_time_s(each)) if sure_s is not None else 1.0), each)
         for each, chance in zip(worthy, chances(worthy), strict=True)
         if chance >= _LEAST_CHANCE
     ]

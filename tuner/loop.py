@@ -227,7 +227,7 @@ class StudyLoop:
             test_accuracy=statistics.fmean(known.accuracies),
             deviation=known.deviation,
             test_images=self._setup.dataset.sizes["test"],
-            time_s=metrics["train_time_s"],
+            sure_s=self._verification.sure_s(self.points),
             images=float(int(params["iterations"] or 1) * int(params["batch_size"] or 1)),
             looks=self._verification.next_looks(),
             noise=self._outlook.noise,
@@ -248,17 +248,17 @@ class StudyLoop:
         )
 
     def _incumbent(self, target: Target) -> float:
-        """What is proven or to be expected of the points that are known."""
+        """What is to be expected of the points that are known, beyond what is sure."""
         points = [each for each in self.points if each.usable and each.metrics["train_time_s"] > 0]
         chances = self._chances(points)
         if self._for_accuracy:
             errors = self._outlook.log_errors(points)
             return max([0.0, *(target.default_log_error - each for each in errors)])
         expected = [
-            chance * math.log(target.time_s / each.metrics["train_time_s"])
+            chance * math.log(target.sure_s / each.metrics["train_time_s"])
             for each, chance in zip(points, chances, strict=True)
         ]
-        return max([0.0, math.log(self._verification.proven_speedup), *expected])
+        return max([0.0, *expected])
 
     def _further(self) -> list[TrialResult]:
         """Trainings beside the trials whose curves are known."""

@@ -134,6 +134,13 @@ class Verification:
         lossless = (each for each in self.summary() if each.loses_nothing and each.is_faster)
         return max((each.speedup for each in lossless), default=1.0)
 
+    def sure_s(self, points: Sequence[TrialResult]) -> float:
+        """Least training time, s, sure to lose nothing: proven, or of the default's own."""
+        plan = self._known
+        same = [] if Readings(plan, self._runs()).departure else self._runtime_only(points)
+        proven_s = train_time_s(plan.default) / self.proven_speedup
+        return min([proven_s, *(train_time_s(each.result) for each in same)])
+
     @property
     def _sought(self) -> Role:
         return Role.ACCURACY if self._config.goal == "accuracy" else Role.NO_LOSS
@@ -416,7 +423,7 @@ class Verification:
                 for index, each in enumerate(self._known.entrants)
                 if each.role in CANDIDATES
             ],
-            proven_speedup=self.proven_speedup if self._sought is Role.NO_LOSS else None,
+            sure_s=self.sure_s(points) if self._sought is Role.NO_LOSS else None,
         )
 
     def _cost_s(self, entrants: Sequence[Entrant]) -> float:

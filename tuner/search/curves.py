@@ -25,11 +25,12 @@ _Flags = np.typing.NDArray[np.bool_]
 LEAST_ERROR = 1e-3
 _MOST_POINTS = 320  # a fit takes the cube of this
 _REFIT = 1.25  # the shape of the process is fitted anew when there is so many times as much data
-_NOISE = (0.01, 0.1)  # variance of a look; few looks that happen to agree prove no less
+_NOISE = (0.002, 0.1)  # variance of a look; few looks that happen to agree prove no less
 _ALONG = (0.5, 1.5)  # of the axis of the iterations, along which errors fall steadily
 _SCALES = (0.2, 1.0)  # of the cube: two curves that agree prove no param to be without effect
 _QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 50, 70, 90 %
 _TIMES = 48
+_LEAST_VARIANCE = 1e-8  # of a prediction; rounding may take it below zero
 _BLIND = 40  # places at which the model is told that the first iteration still guesses
 BLIND_ERROR = 0.9  # of ten classes
 
@@ -137,7 +138,8 @@ class CurveModel:
             iterations: Shape (n, k).
 
         Returns:
-            Mean and standard deviation of the logarithm of the error, each of shape (n, k).
+            Mean and standard deviation of the logarithm of the error, each of shape (n, k): of
+            the curve itself, to which a look adds its noise.
         """
         count, length = iterations.shape
         points = np.concatenate(
@@ -149,6 +151,7 @@ class CurveModel:
         )
         with self._one_thread():
             mean, deviation = self._model.predict(points, return_std=True)
+        deviation = np.sqrt(np.maximum(deviation**2 - self.noise**2, _LEAST_VARIANCE))
         return mean.reshape(count, length), deviation.reshape(count, length)
 
 

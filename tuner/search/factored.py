@@ -68,9 +68,10 @@ class FactoredSearch:
     # -- what to do next ------------------------------------------------------------------------
 
     def next(self, view: View) -> Train | Probe | Stop:
-        """The default, its pace, then what promises more: a turn of the race or a trial.
+        """The default, the race, then what promises more: a trial, or more of the race.
 
-        After a turn of the race comes a trial, if there is time for any.
+        The race comes first, as every trial trains at what it finds. After a turn of it comes a
+        trial, if there is time for any.
         """
         paced = bool(self._race.known.probes) and not self._race.recorded
         if self.study.waiting and (paced or not view.default_known):
@@ -78,7 +79,7 @@ class FactoredSearch:
         if not paced:
             if self._had is not None:
                 return Stop("no runtime setting could be measured")
-            return self._race_for(math.inf, view)
+            return self._race_for(0.0, view)
         if not view.running:  # who measures times and who does not never run beside each other
             self.lanes = self._at_once(self.study.default)
         proposal = self._proposer.propose(self._known(view.aim), view.limit_s, self.lanes)
@@ -110,7 +111,7 @@ class FactoredSearch:
         """Whether it is the race's turn: after a trial, or again where it alone helps and did."""
         if self._race.over:
             return False
-        raced = self._had is not None and self._had.least_hope < math.inf
+        raced = self._had is not None
         return not raced or (proposal is None and len(self._race.known.probes) > self._knew)
 
     def _race_for(self, least_hope: float, view: View) -> Probe:

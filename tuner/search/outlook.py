@@ -35,7 +35,7 @@ class Target:
         test_accuracy: The same on the test split.
         deviation: Between seeds, of the test accuracy; 0 if it is not known.
         test_images: Size of the test split.
-        time_s: The default's own training time.
+        sure_s: Least training time that is sure to lose nothing, which is to be surpassed.
         images: That the default trains, with repetition.
         looks: Of the next candidate.
         margin: Loss that counts as none; 0 where a gain is to be proven.
@@ -46,7 +46,7 @@ class Target:
     test_accuracy: float
     deviation: float
     test_images: int
-    time_s: float
+    sure_s: float
     images: float
     looks: LookPlan
     margin: float
@@ -116,8 +116,8 @@ class Aim:
 
     Attributes:
         target: What is to be reached: no loss, or a gain.
-        incumbent: What is proven or to be expected already: the logarithm of the speed-up at no
-            loss, or the fall of the logarithm of the error below the default's.
+        incumbent: What is to be expected of known points already: the logarithm of the speed-up
+            over what is sure, or the fall of the logarithm of the error below the default's.
         accuracy: Whether the error is to fall, at whatever speed.
         most_images: That a trial may train.
         further: Trainings whose curves tell as much as those of trials: the default's recorded
@@ -134,7 +134,7 @@ class Aim:
         """What each point is expected to be worth by itself, shape (n, k); see ``gains``."""
         if self.accuracy:
             return self.target.default_log_error - mean
-        speedup = np.maximum(np.log(self.target.time_s / times_s), 0.0)
+        speedup = np.maximum(np.log(self.target.sure_s / times_s), 0.0)
         return self.target.chances(mean, deviation) * speedup
 
     def gains(self, mean: _Array, deviation: _Array, times_s: _Array) -> _Array:

@@ -17,6 +17,7 @@ from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _Array = np.typing.NDArray[np.float64]
 _CLIFF = 0.15  # of the cube: how far from what diverged it is no longer likely
+_LOST = 4.0  # times the default's error after as many iterations: nearly diverged
 
 
 class AccuracyCube:
@@ -43,11 +44,12 @@ class AccuracyCube:
         )
 
     def curves(self, results: Sequence[TrialResult]) -> list[Curve]:
-        """The learning curves of what was trained and did not diverge."""
+        """The learning curves of what was trained and did not diverge, nor nearly."""
         found = []
+        lost = self._lost(results)
         for each in results:
             points = [point for point in each.checkpoints if point.iteration > 0]
-            if points and each.usable:
+            if points and each.usable and each not in lost:
                 found.append(
                     Curve(
                         self.place(each.params),
@@ -58,7 +60,7 @@ class AccuracyCube:
         return found
 
     def stability(self, places: _Array, results: Sequence[TrialResult]) -> _Array:
-        """How likely trainings are not to diverge, by those that did.
+        """How likely trainings are not to diverge, by those that did, or nearly did.
 
         Divergence is a cliff, which a smooth model of accuracy would round off far into what
         trains well. What diverged at some rate is believed to diverge at any higher one, and
@@ -71,9 +73,7 @@ class AccuracyCube:
         Returns:
             Probabilities, shape (n,).
         """
-        diverged = [
-            self.place(each.params) for each in results if each.status is TrialStatus.DIVERGED
-        ]
+        diverged = [self.place(each.params) for each in self._lost(results)]
         stable: _Array = np.ones(len(places))
         rate = self._names.index("learning_rate")
         for each in diverged:
@@ -82,9 +82,32 @@ class AccuracyCube:
             stable *= 1 - np.exp(-0.5 * (apart**2).sum(axis=1) / _CLIFF**2)
         return stable
 
+    @staticmethod
+    def _lost(results: Sequence[TrialResult]) -> list[TrialResult]:
+        """What diverged, or did nearly: at a higher rate than the default it errs far more."""
+        default = next((each for each in results if each.trial.is_default), None)
+        return [
+            each
+            for each in results
+            if each.status is TrialStatus.DIVERGED
+            or (default is not None and each.usable and _errs_far_more(each, default))
+        ]
+
     def draw(self, random: np.random.Generator) -> dict[str, ParamValue]:
         """The part of some params of the space."""
         return self.part(self._space.suggest(_Draw(random)))
+
+
+def _errs_far_more(result: TrialResult, default: TrialResult) -> bool:
+    """Whether a training at a higher rate is far behind the default after as many iterations."""
+    rate, own = (float(each.params["learning_rate"] or 0) for each in (result, default))
+    if rate <= own or not result.checkpoints:
+        return False
+    last = result.checkpoints[-1]
+    reached = [
+        each.val_accuracy for each in default.checkpoints if each.iteration <= last.iteration
+    ]
+    return bool(reached) and 1 - last.val_accuracy > _LOST * (1 - max(reached))
 
 
 class _Draw:

@@ -28,6 +28,8 @@ _NEARLY = 0.7
 _BESIDE = 0.25  # what the front counts beside the aim
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
+_TURN = 0.5  # of the time left, that a trial costs beside its own: few more will follow it
+_WORTH_A_START = 0.5  # of the greatest worth; a start point below it waits
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 _Part = dict[str, ParamValue]
@@ -130,7 +132,8 @@ class Proposer:
         self._cube = AccuracyCube(self._space)
         # lengths of runs; each one's own checkpoints are among the shorter ones
         steps = int(2 * math.log2(iterations.high / iterations.low)) + 1
-        self._grid = np.floor(iterations.low * 2 ** (np.arange(steps) / 2) + _ROUNDING)
+        lengths = np.floor(iterations.low * 2 ** (np.arange(steps) / 2) + _ROUNDING)
+        self._grid = np.unique([*lengths, iterations.high])
         self._model = CurveModel(self._longest, seed)
 
     def propose(self, known: Known, limit_s: float, lanes: int = 1) -> Proposal | None:
@@ -298,7 +301,11 @@ class Proposer:
     # -- their worth ----------------------------------------------------------------------------
 
     def _best(self, known: Known, candidates: _Candidates, limit_s: float) -> Proposal:
-        """The untried start points first, then what is worth most a second."""
+        """Start points first, then what is worth most a second.
+
+        Where there is an aim, a trial takes one of few turns: what is short is not worth more for
+        being short alone.
+        """
         times, fits = candidates.times, candidates.fits
         places = np.array([self._cube.place(each) for each in candidates.parts])
         mean, deviation = self._model.predict(places, np.tile(self._grid, (len(places), 1)))
@@ -312,13 +319,17 @@ class Proposer:
             gains = _BESIDE * gains + known.aim.gains(mean, deviation, times)
         gains *= fits  # what is longer is stopped
         gains *= self._cube.stability(places, known.results)[:, None]
-        row = self._untried_start(known, candidates, places)
-        if row is not None and known.aim is None:
+        starts = self._untried_starts(known, candidates, places)
+        if starts and known.aim is None:
+            row = starts[0]
             most = limit_s / candidates.paces[row]
             length = max(self.shortest, min(candidates.lengths[row], most))
         else:
-            worth = gains / candidates.costs
-            row = int(np.argmax(worth.max(axis=1))) if row is None else row
+            worth = gains / (candidates.costs + (_TURN * limit_s if known.aim else 0.0))
+            most_worth = worth.max(axis=1)
+            row = int(np.argmax(most_worth))
+            start = max(starts, key=lambda each: float(most_worth[each]), default=row)
+            row = start if most_worth[start] >= _WORTH_A_START * most_worth[row] else row
             if not worth[row].any() and known.aim is not None:
                 # nothing promises more than is known: then what comes nearest to it
                 values = known.aim.values(mean, deviation, times)
@@ -341,12 +352,12 @@ class Proposer:
             times_s=times,
         )
 
-    def _untried_start(self, known: Known, candidates: _Candidates, places: _Array) -> int | None:
-        """The first start point at whose place nothing was trained, nor is."""
+    def _untried_starts(self, known: Known, candidates: _Candidates, places: _Array) -> list[int]:
+        """The start points at whose places nothing was trained, nor is."""
         tried = {self._cube.place(each.params) for each in known.results}
         tried |= {self._cube.place(each.params) for each in known.flying}
         rows = range(len(candidates.lengths))
-        return next((row for row in rows if tuple(places[row]) not in tried), None)
+        return [row for row in rows if tuple(places[row]) not in tried]
 
     def _expected(self, known: Known) -> list[tuple[float, float]]:
         """Training time and accuracy that running trials will add, if the model is right."""
