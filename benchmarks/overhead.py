@@ -59,7 +59,7 @@ def trial_costs(trials: int, search: str) -> list[float]:
                 framework_path=str(SYNTHETIC),
                 dataset=load_dataset_config("digits"),
                 # the clock of its workers only reckons, so that probes must be short
-                search=SearchConfig(search, probe_s=0.0005, race_hope=100.0),
+                search=SearchConfig(search, probe_s=0.0005),
                 budget=BudgetConfig(time_s=3600, trials=trials, trial_share=0.001),
                 verify=VerifyConfig(finalists=0),
                 measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),

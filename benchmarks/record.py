@@ -3,11 +3,12 @@
 Two parts. *Paces*: seconds an iteration for every runtime setting at three batch sizes, measured
 in warm workers, and the seconds a cold worker takes beside its training; nothing else may run
 meanwhile. *Curves*, of each data set: validation accuracy at the checkpoints of one real run for
-each point of a grid of batch sizes and learning rates, trained at the fastest setting for a stated
-time. What is recorded is what was measured: nothing is smoothed, and a run that diverged is one.
+each point of a grid of batch sizes and learning rates, as long as the default trains in images.
+They run side by side, one a core, as only their accuracy counts. What is recorded is what was
+measured: nothing is smoothed, and a run that diverged is one.
 
     python benchmarks/record.py caffe --paces
-    python benchmarks/record.py caffe --curves mnist fashion_mnist [--seconds 20] [--grid 5]
+    python benchmarks/record.py caffe --curves mnist fashion_mnist [--images 1.0] [--grid 5]
 
 writes ``benchmarks/tables/<framework>.json``; an interrupted recording goes on.
 """
@@ -18,14 +19,16 @@ import argparse
 import itertools
 import json
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from workbench import MODEL, Workbench, workbench
 
+from tuner.executors import LocalExecutor
 from tuner.measure import fingerprint, machine_facts
-from tuner.runner import WorkerSession, run_trial
+from tuner.runner import WorkerSession
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.space import Choices, Range, SearchSpace
 from tuner.study_folder import write_atomically
@@ -33,7 +36,7 @@ from tuner.trial import ParamValue, Trial, TrialKind, TrialResult
 
 TABLES = Path(__file__).parent / "tables"
 PROBE_S = 0.4
-KILL_S = 600.0
+KILL_S = 3600.0
 FIRST_LOOK = 40  # iterations; a quarter of it is looked at first
 
 
@@ -88,6 +91,9 @@ class Recorder:
         """Every setting, in a worker of its own."""
         known = [each["setting"] for each in (*self.table["paces"], *self.table["faults"])]
         settings = [each for each in every_setting(self.space) if each not in known]
+        with WorkerSession(self.setup, self.default) as session:
+            # the first start reads everything from the disk, which no later one does
+            self._probe(session, self.default, int(self.default["batch_size"] or 1), 3)
         for index, setting in enumerate(settings):
             print(f"pace {index + 1} of {len(settings)}: {setting}", flush=True)
             self._record_setting(setting)
@@ -128,11 +134,11 @@ class Recorder:
             )
         )
 
-    def record_curves(self, seconds: float, grid: int) -> None:
-        """One real run a point of the grid, at the fastest setting for its batch size.
+    def record_curves(self, images: float, grid: int) -> None:
+        """One real run a point of the grid, at the fastest setting of one thread.
 
         Args:
-            seconds: Longest training of a curve.
+            images: That each trains, by those of the default.
             grid: Points of each axis.
         """
         runtimes = RuntimeMap(
@@ -140,37 +146,49 @@ class Recorder:
             for each in self.table["paces"]
             for batch, iteration_s in each["iteration_s"].items()
         )
-        made = self.table["curves"].setdefault(self.dataset, {"seconds": seconds, "runs": []})
+        made = self.table["curves"].setdefault(self.dataset, {"seconds": 0.0, "runs": []})
         known = {(each["batch_size"], each["learning_rate"]) for each in made["runs"]}
         axes = map(round, self._axis("batch_size", grid)), self._axis("learning_rate", grid)
         places = [each for each in itertools.product(*axes) if each not in known]
-        most = self.space.params["iterations"]
-        assert isinstance(most, Range)
-        for index, (batch, rate) in enumerate(places):
-            setting = runtimes.fastest(batch)
-            pace = runtimes.pace_s(setting, batch)
-            params = {
-                **self.default, **setting, "batch_size": batch, "learning_rate": rate,
-                "iterations": int(min(most.high, max(10, seconds / pace))),
-            }  # fmt: skip
-            result = run_trial(
-                self.setup,
-                Trial(next(self.numbers), params, curve=FIRST_LOOK, time_limit_s=KILL_S),
-            )
-            last = result.val_accuracy
-            print(f"curve {index + 1} of {len(places)}: {batch} {rate} {last}", flush=True)
-            made["runs"].append(
-                {
+        alone = [each for each in runtimes.settings if each["threads"] == 1]
+        most = images * int(self.default["iterations"] or 1) * int(self.default["batch_size"] or 1)
+        executor = LocalExecutor(self.setup)
+        running: dict[Future[TrialResult], tuple[int, float]] = {}
+        while places or running:
+            while places and len(running) < len(self.setup.cores):
+                batch, rate = places.pop(0)
+                paces = [runtimes.pace_s(each, batch) for each in alone]
+                params = {
+                    **self.default,
+                    **alone[paces.index(min(paces))],
                     "batch_size": batch,
                     "learning_rate": rate,
-                    "status": result.status.value,
-                    "beside_s": _beside_s(result),
-                    "checkpoints": [
-                        [each.iteration, each.val_accuracy] for each in result.checkpoints
-                    ],
+                    "iterations": max(10, round(most / batch)),
                 }
-            )
-            self.save()
+                trial = Trial(
+                    next(self.numbers), params, curve=FIRST_LOOK, time_limit_s=KILL_S,
+                    accuracy_only=True,
+                )  # fmt: skip
+                running[executor.submit(trial)] = batch, rate
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                batch, rate = running.pop(done)
+                result = done.result()
+                longest_s = result.iterations * runtimes.pace_s(runtimes.fastest(batch), batch)
+                made["seconds"] = max(made["seconds"], longest_s)
+                made["runs"].append(_curve(result, batch, rate))
+                print(f"{batch} {rate}: {result.val_accuracy}, {len(places)} to go", flush=True)
+                self.save()
+        executor.close()
+
+
+def _curve(result: TrialResult, batch: int, rate: float) -> dict[str, Any]:
+    return {
+        "batch_size": batch,
+        "learning_rate": rate,
+        "status": result.status.value,
+        "beside_s": _beside_s(result),
+        "checkpoints": [[each.iteration, each.val_accuracy] for each in result.checkpoints],
+    }
 
 
 def _beside_s(result: TrialResult) -> float | None:
@@ -191,7 +209,7 @@ def main() -> None:
     parser.add_argument("framework")
     parser.add_argument("--paces", action="store_true", help="of every runtime setting")
     parser.add_argument("--curves", nargs="+", default=[], metavar="DATASET")
-    parser.add_argument("--seconds", type=float, default=20.0, help="longest training of a curve")
+    parser.add_argument("--images", type=float, default=1.0, help="by those of the default")
     parser.add_argument("--grid", type=int, default=5, help="points of each axis of the curves")
     given = parser.parse_args()
     if given.paces:
@@ -202,7 +220,7 @@ def main() -> None:
             recorder = Recorder(given.framework, dataset, bench)
             if not recorder.table["paces"]:
                 parser.error("no paces are recorded, which curves are trained at: --paces first")
-            recorder.record_curves(given.seconds, given.grid)
+            recorder.record_curves(given.images, given.grid)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ class ReplayedStudy:
         shown = progress or StudyProgress()
         self.setup = _setup(recorded)
         race = self._race(machine, config) if config.search.name == "factored" else None
-        strategy = self._strategy(recorded, config, race)
+        strategy = self._strategy(machine, config, race)
         runs = TrialRuns(
             lambda: machine, records, lambda _result: None, config.budget, shown,
             DeferredInterrupts(),
@@ -142,8 +142,9 @@ class ReplayedStudy:
             config, self.setup, recorded.space, "", records, runs, shown, lambda *_names: known
         )
         self._verification = Verification(
-            config, records, GOALS, [], self.setup.dataset.sizes["test"], strategy.shortest
-        )
+            config, records, GOALS, [], self.setup.dataset.sizes["test"], strategy.shortest,
+            strategy.beside,
+        )  # fmt: skip
         self.loop = StudyLoop(
             config, self.setup, records, strategy, race, default, self._verification,
             Outlook(recorded.space, config.seed), runs, shown,
@@ -159,17 +160,17 @@ class ReplayedStudy:
             search.race_share * config.budget.time_s,
             clock=lambda: machine.now,
             probe_s=search.probe_s,
-            first_hope=search.race_hope,
         )
 
     @staticmethod
-    def _strategy(recorded: Recorded, config: TuneConfig, race: Race | None) -> Strategy:
+    def _strategy(machine: Replay, config: TuneConfig, race: Race | None) -> Strategy:
+        recorded = machine.recorded
         study = OptunaStudy(
             recorded.space, GOALS, [], sampler=config.sampler, storage=None, name="replay",
             default=recorded.default, seed=config.seed,
         )  # fmt: skip
         if race is not None:
-            return FactoredSearch(study, race)
+            return FactoredSearch(study, race, machine.lanes)
         return RayTuneSearch(study) if config.search.name == "raytune" else JointSearch(study)
 
     @property

@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 from aa import Verification, false_alarms
 from claims import LIVE_SEEDS, claims, live
+from proven import best, figures, proven
 from replay import Recorded, Replay, recorded_names
 from replayed_study import ReplayedStudy, make_config
 from search import NEARLY, kept, prove, search, time_to
@@ -25,7 +26,7 @@ from workbench import Workbench
 
 from tests.report_samples import make_result
 from tests.verify_samples import SHORT, make_entrant, make_plan, simulate
-from tuner.config import BudgetConfig, MeasureConfig
+from tuner.config import BudgetConfig, MeasureConfig, VerifyConfig
 from tuner.evidence import Evidence
 from tuner.trial import Trial, TrialKind, TrialStatus
 from tuner.verified import Role
@@ -170,6 +171,17 @@ def test_a_proof_is_looked_for_in_growing_studies():
     assert found
     assert all(share >= 0 for _, share in found)
     assert time_to([(10.0, 0.5), (20.0, NEARLY)], NEARLY) == 20.0
+
+
+@pytest.mark.timeout(30)
+def test_what_studies_prove_is_counted_by_its_true_speed_up():
+    found = [proven(TABLE, "factored", 300.0, seed) for seed in (1, 2)]
+    most = best(TABLE, VerifyConfig.accuracy_margin)
+    assert best(TABLE, 0.0) <= most
+    assert all(1 <= speedup <= 1.25 * most for speedup, _ in found), "grid points are not all"
+    shown = figures([(2.0, 600.0), (8.0, 650.0)])
+    assert shown["speedup"] == pytest.approx(4.0)
+    assert (shown["four_times"], shown["studies"], shown["longest_s"]) == (1, 2, 650.0)
 
 
 def test_claims_are_held_against_the_truth():

@@ -156,9 +156,7 @@ def _first_core() -> str:
 
 
 def test_factored_search_races_here_and_trains_there(config):
-    config.search = dataclasses.replace(
-        config.search, name="factored", probe_s=0.0005, race_hope=100.0
-    )
+    config.search = dataclasses.replace(config.search, name="factored", probe_s=0.0005)
     result = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=10)))
     assert [each.trial.number for each in result.trials] == list(range(10))
     assert result.verified[1].params["blas"] == "fast"

@@ -43,6 +43,22 @@ def test_what_lies_far_from_all_runs_is_uncertain(model):
     assert model.predict(far, iterations)[1] > 2 * model.predict(near, iterations)[1]
 
 
+def test_many_looks_at_a_curve_make_it_certain_though_each_is_noisy():
+    rng = np.random.default_rng(0)
+    noise, place = 0.1, (0.5, 0.5)
+    looks = [
+        Curve(place, ITERATIONS, tuple(
+            1 - error(place, each) * math.exp(rng.normal(0, noise)) for each in ITERATIONS
+        ))
+        for _ in range(10)
+    ]  # fmt: skip
+    model = CurveModel(2000)
+    model.fit(looks)
+    _, deviation = model.predict(np.array([place]), np.array([[100.0]]))
+    assert deviation.item() < model.noise / 2
+    assert model.noise == pytest.approx(noise, rel=0.5)
+
+
 def test_many_points_are_thinned(model):
     model.fit([curve((x / 100, 0.5), tuple(range(20, 620, 20))) for x in range(100)])
     mean, _ = model.predict(np.array([[0.5, 0.5]]), np.array([[300.0]]))

@@ -36,7 +36,7 @@ def long(config, tmp_path):
         config,
         framework=load_framework("long", str(tree)),
         framework_path=str(tree),
-        search=SearchConfig("factored", probe_s=0.0005, race_hope=100.0, warm_start=False),
+        search=SearchConfig("factored", probe_s=0.0005, warm_start=False),
         budget=BudgetConfig(time_s=60, trials=4, default_share=0.9),
         verify=VerifyConfig(finalists=2, repeats=3, long_s=0.001, least_rate_s=0.0001),
     )

@@ -15,12 +15,14 @@ from tuner.config import SamplerConfig, parse_constraint
 from tuner.errors import ConfigError, StorageError
 from tuner.pareto import OBJECTIVES, find_objective
 from tuner.protocol import checkpoint_grid
-from tuner.runtime_map import Probe, RuntimeMap
+from tuner.runtime_map import Probe as Pace
+from tuner.runtime_map import RuntimeMap
 from tuner.search import (
     Driver,
     FactoredSearch,
     JointSearch,
     OptunaStudy,
+    Probe,
     RayTuneSearch,
     Stop,
     Train,
@@ -37,7 +39,7 @@ def make_factored_map():
     """Two settings; the fast one is that of few."""
     kernel = {"blas_kernel": "auto", "fault": ""}
     probes = [
-        Probe({"blas": blas, "threads": threads, **kernel}, batch, seconds * (20 + batch))
+        Pace({"blas": blas, "threads": threads, **kernel}, batch, seconds * (20 + batch))
         for blas, threads, seconds in (("slow", "unset", 1e-3), ("fast", 2, 1e-5))
         for batch in (8, 64, 256)
     ]
@@ -45,12 +47,12 @@ def make_factored_map():
 
 
 class Raced:
-    """A race that is over, or that hopes for so much."""
+    """A race that is over, or would go on for ever."""
 
-    def __init__(self, known: RuntimeMap, hope: float = 0.0) -> None:
-        self.known, self.hope, self.over, self.recorded = known, hope, not hope, False
+    def __init__(self, known: RuntimeMap, *, over: bool = True) -> None:
+        self.known, self.over, self.recorded = known, over, False
 
-    def run(self, least_hope: float, most_s: float) -> None:
+    def run(self, most_s: float) -> None:
         """Find nothing."""
 
 
@@ -73,14 +75,14 @@ def heard(search):
     return sorted(found, key=lambda each: each.trial.number)
 
 
-def raced(tmp_path, hope=0.0):
+def raced(tmp_path, *, over=True):
     """A factored search of the synthetic framework, kept in a file, after the race."""
     space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
     study = OptunaStudy(
         space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
         storage=f"sqlite:///{tmp_path}/search.db", name="study",
     )  # fmt: skip
-    return FactoredSearch(study, Raced(make_factored_map(), hope))
+    return FactoredSearch(study, Raced(make_factored_map(), over=over))
 
 
 ONE, TWO = Driver("one", "alike"), Driver("two", "alike")
@@ -370,7 +372,7 @@ def side_by_side(tmp_path, one_thread=1.2e-5, objectives=GOALS):
     known = make_factored_map()
     base = {**known.fastest(64), "threads": 1}
     for batch in (8, 64, 256):
-        known.add(Probe(base, batch, one_thread * (20 + batch)))
+        known.add(Pace(base, batch, one_thread * (20 + batch)))
     return FactoredSearch(study, Raced(known), cores=2)
 
 
@@ -435,26 +437,23 @@ def test_constraints_bound_what_is_asked(make):
         assert params["iterations"] * 1e-5 * (20 + params["batch_size"]) <= 0.05 * 1.01
 
 
-def test_the_better_the_front_the_more_the_race_is_worth(tmp_path):
-    search = raced(tmp_path, hope=1e9)
+def test_the_race_comes_before_all_trials_but_the_default(tmp_path):
+    search = raced(tmp_path)
+    search._race.known.forget()
+    assert search.next(View(0.2, 60.0, 0, default_known=False)) == Train(0, DEFAULT)
+    search.tell(_pretend(0, DEFAULT, limit_s=0.2))
+    turn = search.next(View(0.2, 60.0, 0, default_known=True))
+    assert turn == Probe(pytest.approx(20.0))
+
+
+def test_a_race_that_is_not_over_has_a_turn_after_each_trial(tmp_path):
+    search = raced(tmp_path, over=False)
     view = View(0.2, 60.0, 0, default_known=True)
     assert search.next(view) == Train(0, DEFAULT), "the default comes first"
     search.tell(_pretend(0, DEFAULT, limit_s=0.2))
-    hopes = []
-    for _ in range(12):
-        turn = search.next(view)
-        assert turn.most_s == pytest.approx(20.0)
-        hopes.append(turn.least_hope)
-        search.learn_paces()
-        number, params = ask(search, limit_s=0.2)
-        search.tell(_pretend(number, params, limit_s=0.2))
-    assert all(0 < hope < math.inf for hope in hopes)
-    assert min(hopes[-4:]) < 0.5 * max(hopes[:4])
-
-
-def test_the_race_gets_its_turn_only_while_it_hopes_for_more_than_a_trial(tmp_path):
-    search = raced(tmp_path, hope=1e-9)
     for _ in range(3):
+        assert search.next(view) == Probe(pytest.approx(20.0))
+        search.learn_paces()
         number, params = ask(search, limit_s=0.2)
         search.tell(_pretend(number, params, limit_s=0.2))
 

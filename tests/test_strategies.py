@@ -149,11 +149,11 @@ def drive(
                 trial = Trial(number, params, train_time_limit_s=limit, curve=strategy.shortest)
                 driven.results.append(machine.run(trial))
                 strategy.tell(driven.results[-1])
-            case Probe(least_hope, most_s):
+            case Probe(most_s):
                 assert most_s <= left_s / 2
                 driven.turns += 1
                 assert driven.turns <= 3 * MOST_TRIALS + 40, "there is no end"
-                race.run(least_hope, most_s)
+                race.run(most_s)
                 strategy.learn_paces()
             case Stop(reason):
                 driven.end = reason

@@ -384,8 +384,7 @@ def test_sigterm_is_as_gentle_as_ctrl_c(home, tmp_path):
 
 @pytest.fixture
 def factored(config):
-    """Training takes no time here, so nothing is worth more than the race but for great hopes."""
-    config.search = SearchConfig("factored", probe_s=0.0005, race_hope=100.0)
+    config.search = SearchConfig("factored", probe_s=0.0005)
     return config
 
 
@@ -463,7 +462,7 @@ def test_time_that_is_not_linear_in_iterations_is_found_out(factored, tmp_path):
     twisted = _changed(
         factored, tmp_path, **{"clock.now += count * seconds_an_iteration(params)": curved}
     )
-    twisted.search = SearchConfig("factored", probe_s=2e-5, race_hope=100.0)  # far from a trial's
+    twisted.search = SearchConfig("factored", probe_s=2e-5)  # far from a trial's
     result = tune(twisted)
     assert np.median(result.pace_ratios) > 1.25
     assert any("time does not factor here" in note for note in footnotes(result))

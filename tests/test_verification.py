@@ -152,6 +152,22 @@ def test_the_fastest_runtime_setting_is_verified_and_only_if_it_is_faster(folder
     assert params == [DEFAULT.params, setting]
 
 
+def test_what_is_slower_than_the_runtime_setting_alone_promises_nothing(folder):
+    bench = Bench(folder, RUNTIME, make_result(6, 0.992, 60.0, batch_size=32), BEST)
+    bench.chances |= {6: 0.99, 1: 0.2}
+    assert bench.verification.sure_s(bench.points) == 50.0
+    bench.campaign(left_s=160.0)
+    assert bench.roles() == [Role.RUNTIME_ONLY, Role.NO_LOSS]
+    assert bench.verification.sure_s(bench.points) == pytest.approx(20.0, rel=0.01), "proven"
+
+
+def test_of_two_the_one_is_verified_first_that_promises_more_a_second(folder):
+    slow = make_result(6, 0.991, 45.0, batch_size=32)
+    bench = Bench(folder, slow, BEST, at_once=2)
+    bench.chances |= {6: 0.99, 1: 0.2}
+    assert bench.run(bench.round()) == [1, 1], "log 5 at 0.2 and 20 s; log 2.2 at 0.99 and 45 s"
+
+
 def test_a_part_of_the_default_is_no_runtime_setting_alone(folder):
     half = dataclasses.replace(RUNTIME, iterations=5000)
     assert Bench(folder, half).round() == []
@@ -202,7 +218,7 @@ def test_a_candidate_that_is_proven_leaves_the_campaign(folder):
 
 def test_a_refuted_candidate_is_followed_by_its_longer_training_never_by_a_part_of_it(folder):
     bench = Bench(folder, BEST, LONGER, PART, SECOND)
-    bench.chances[2] = 0.3
+    bench.chances |= {2: 0.3, 4: 0.16}
     bench.shown = {1: POOR, 3: POOR}
     followers = []
     while trials := bench.round(left_s=130.0):  # too little for trade-offs
@@ -455,7 +471,7 @@ def test_a_campaign_is_begun_only_with_time_for_all_of_it(folder):
 
 def test_if_the_best_takes_too_long_the_next_is_taken(folder):
     slow = make_result(6, 0.9905, 60.0, batch_size=16)
-    bench = Bench(folder, slow, COARSE)
+    bench = Bench(folder, slow, make_result(5, 0.97, 30.0, batch_size=256, iterations=500))
     bench.chances = {6: 0.99, 5: 0.16}
     need_s = bench.reserve_s()
     assert 5 in bench.run(bench.round(left_s=need_s / 2))

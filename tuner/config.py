@@ -139,15 +139,12 @@ class SearchConfig:
         race_share: Most of ``budget.time_s`` (a fraction) that the race of the runtime settings
             may take, for ``factored``.
         probe_s: Training time of one probe of the race, seconds.
-        race_hope: How much faster (a logarithm) an untried runtime setting is expected to be at
-            first; the race goes on while it promises more a second than training does.
         warm_start: Whether what earlier studies of the framework verified is tried first.
     """
 
     name: str = "factored"
     race_share: float = 0.1
     probe_s: float = 0.25
-    race_hope: float = 0.1
     warm_start: bool = True
 
 

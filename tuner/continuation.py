@@ -54,7 +54,9 @@ def can_extend(
     if last.val_accuracy > _best_by(last.train_time_s, rivals) + _SLACK:
         return True
     slope = _OPTIMISM * max(0.0, *_slopes(checkpoints)) + _EXTRA
-    error = max(1 - last.val_accuracy, _LEAST_ERROR)
+    # one look alone may be far off
+    reached = max(each.val_accuracy for each in checkpoints[-2:])
+    error = max(1 - reached, _LEAST_ERROR)
     now_s = max(last.train_time_s, _LEAST_S)
     for step in range(1, _STEPS + 1):
         factor = max(end_s / now_s, 1.0) ** (step / _STEPS)

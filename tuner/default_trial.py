@@ -183,7 +183,7 @@ class DefaultTrial:
         """One whole training of the default; ``None`` where it would take too long."""
         self._progress.phase("race", "which runtime settings train fastest")
         left_s = self._schedule.left_s(self._folder.elapsed_s)
-        race.run(0.0, _RACE_OF_LEFT * left_s)
+        race.run(_RACE_OF_LEFT * left_s)
         batch = int(params["batch_size"] or 1)
         setting = race.known.fastest(batch)
         train_s = int(params["iterations"] or 1) * race.known.pace_s(setting, batch)

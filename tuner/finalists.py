@@ -46,8 +46,12 @@ def promising(
     *,
     tried: Sequence[tuple[TrialResult, bool]],
     sure_s: float | None,
+    expected_s: Callable[[TrialResult, float], float],
 ) -> list[TrialResult]:
-    """The points that are likely to be proven and are worth it, the best first.
+    """The points that are likely to be proven and are worth it.
+
+    Those come first that promise most speed for a second of verifying them, or a gain of accuracy
+    most likely.
 
     Args:
         points: All that was found.
@@ -58,9 +62,16 @@ def promising(
             is refuted loses more.
         sure_s: Least training time that is sure to lose nothing: what is not faster yet is not
             worth it. ``None`` if a gain of accuracy is sought, however slow.
+        expected_s: Seconds that it is expected to take to verify a point with a chance.
     """
     for_speed = sure_s is not None
     most_s = sure_s * math.exp(-_LEAST_GAIN) if sure_s is not None else math.inf
+
+    def value(point: TrialResult, chance: float) -> float:
+        if sure_s is None:
+            return chance
+        return chance * math.log(sure_s / train_time_s(point)) / expected_s(point, chance)
+
     worthy = [
         each
         for each in points
@@ -77,7 +88,7 @@ def promising(
         )
     ]
     values = [
-        (chance * (math.log(sure_s / train_time_s(each)) if sure_s is not None else 1.0), each)
+        (value(each, chance), each)
         for each, chance in zip(worthy, chances(worthy), strict=True)
         if chance >= _LEAST_CHANCE
     ]

@@ -309,7 +309,7 @@ class StudyLoop:
     def _run_race(self, turn: Probe) -> None:
         assert self._race is not None
         self._show("race", "which runtime settings train fastest")
-        self._race.run(turn.least_hope, turn.most_s)
+        self._race.run(turn.most_s)
         self._strategy.learn_paces()
 
     def _new_trial(self, asked: Train) -> Trial:

@@ -21,7 +21,7 @@ from tuner.trial import Params
 
 
 class MachineRace:
-    """A race that goes on for as long as it is worth more than training.
+    """A race with the workers of this machine.
 
     Args:
         setup: Whose workers run.
@@ -72,7 +72,6 @@ class MachineRace:
             tell=tell,
             repeats=setup.measure.repeats,
             probe_s=config.probe_s,
-            first_hope=config.race_hope,
             known=known,
             recorded=place == shared,
         )
@@ -88,17 +87,12 @@ class MachineRace:
         return self._race.recorded
 
     @property
-    def hope(self) -> float:
-        """Expected fall of the logarithm of the least training time, for a second of the race."""
-        return self._race.hope
-
-    @property
     def over(self) -> bool:
         """Whether there is nothing left to try, or no time."""
         return self._race.over
 
-    def run(self, least_hope: float, most_s: float) -> None:
-        """Race while that is worth it, for so many seconds at most, then for the next trial.
+    def run(self, most_s: float) -> None:
+        """Race on, for so many seconds at most.
 
         The first time the default's own pace is measured at least.
 
@@ -106,7 +100,7 @@ class MachineRace:
             NoTrialSucceeded: If no setting could be measured.
         """
         try:
-            self._race.run(least_hope, most_s)
+            self._race.run(most_s)
         finally:
             if self.known.probes:
                 self._write()

@@ -260,6 +260,15 @@ class Plan:
             return entrant.beside.train_s + rest
         return measured.train_time_s * trial.share + rest
 
+    def has_failed(self, index: int, runs: Sequence[TrialResult]) -> bool:
+        """Whether two runs of a candidate gave no accuracy, so that it is given up."""
+        own = {number for number, (_, entrant) in enumerate(self._places) if entrant == index}
+        ended = [each for each in runs if each.trial.number in own]
+        gave = [
+            each.usable and not (each.trial.test and each.test_accuracy is None) for each in ended
+        ]
+        return gave.count(False) > 1
+
     def runs_of(self, runs: Sequence[TrialResult]) -> list[dict[int, TrialResult]]:
         """The usable runs of each entrant by round, of those rounds that compare times."""
         found: list[dict[int, TrialResult]] = [{} for _ in self.entrants]

@@ -7,9 +7,9 @@ so far of each library, unless it is plainly beaten by then, and the best value 
 settings. Those that cannot be told apart from the fastest run in turns, so that a machine that
 changes its speed does so for all of them, until the fastest at each batch size was among them.
 
-The race goes on step by step for as long as its user hopes for more from it than from training.
-A slow default may use up its time before anything else was tried; so one start point and one value
-of each param may always be tried.
+The race goes on step by step until its time is up, or nothing is left to try. A slow default may
+use up its time before anything else was tried; so one start point and one value of each param may
+always be tried.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ _DRIFT = 0.1  # a change of recorded paces (its logarithm) that is more than noi
 _UNLIKE = 0.2  # of the changes of two settings (logarithms), that is more than noise
 _KILL_S = 120.0
 _LEAST_S = 1e-9  # a clock may stand still
-_HOPE_TRIED = 2  # values that count as tried, with the hope of the beginning as their gain
-_HOPE_TURNS = 0.02  # what runs in turns add: which of those that seem alike is the fastest
 
 
 @dataclass
@@ -60,8 +58,6 @@ class Race:
         tell: Called with what is being done and the fraction (0–1) of the budget used.
         repeats: Most repeats of a disturbed probe.
         probe_s: Training time of a probe, seconds.
-        first_hope: Fall of the logarithm of training time that each value of a param is hoped for
-            before any was tried.
         known: What is known already, and added to.
         recorded: Whether that was found by an earlier study, so that it is checked first.
     """
@@ -75,7 +71,6 @@ class Race:
     tell: Callable[[str, float], None] = lambda _text, _fraction: None
     repeats: int = 1
     probe_s: float = 0.25
-    first_hope: float = 0.1
     known: RuntimeMap = field(default_factory=RuntimeMap)
     recorded: bool = False
 
@@ -91,8 +86,7 @@ class Race:
     def _begin(self) -> None:
         """Go to the first setting that was not tried."""
         self._stage = ""
-        self._gains: dict[str, list[float]] = {}
-        self._costs: list[float] = []
+        self._begun: set[str] = set()
         self._candidates = self._in_order()
         self._next: dict[str, ParamValue] | None = self._setting(self.default)
         if self.known.probes:
@@ -115,28 +109,15 @@ class Race:
     @property
     def _is_due(self) -> bool:
         """Whether the next setting may be tried late: nothing of its stage was tried so far."""
-        return self._next is not None and self._stage not in self._gains
+        return self._next is not None and self._stage not in self._begun
 
     def _used_s(self) -> float:
         return self._spent_s + (self.clock() - self._began_s if self._began_s else 0.0)
 
-    @property
-    def hope(self) -> float:
-        """Expected fall of the logarithm of the least training time, for a second of the race.
-
-        Values of a param are hoped to gain what those before them gained.
-        """
-        step_s = max(sum(self._costs) / max(len(self._costs), 1), _LEAST_S)
-        if self._next is None:
-            return _HOPE_TURNS / (_FINALISTS * step_s)
-        gains = self._gains.get(self._stage, [])
-        return (sum(gains) + self.first_hope * _HOPE_TRIED) / (len(gains) + _HOPE_TRIED) / step_s
-
-    def run(self, least_hope: float = 0.0, most_s: float = math.inf) -> RuntimeMap:
-        """Race while there is more hope than this, and return what is known then.
+    def run(self, most_s: float = math.inf) -> RuntimeMap:
+        """Race on, and return what is known then.
 
         Args:
-            least_hope: See ``hope``.
             most_s: Seconds after which nothing new is begun this time.
         """
         until_s = self._used_s() + most_s
@@ -145,16 +126,9 @@ class Race:
             if self.recorded:
                 self._check_recorded()
             if not self.known.probes:
-                start = self.clock()
                 self._scout(self._setting(self.default))
-                self._costs.append(self.clock() - start)
                 self._advance()
-            while (
-                self.known.probes
-                and not self.over
-                and self.hope > least_hope
-                and self._used_s() < until_s
-            ):
+            while self.known.probes and not self.over and self._used_s() < until_s:
                 self._step()
             while self._used_s() < until_s and self._is_doubtful:
                 self._finish()
@@ -195,18 +169,9 @@ class Race:
             self._finish()
             self.known.settled = not self._is_doubtful
             return
-        before, start = self._level(), self.clock()
         self._scout(self._next)
-        # what takes the place of a setting that failed is slower, but no loss of the race
-        self._gains.setdefault(self._stage, []).append(max(0.0, before - self._level()))
-        self._costs.append(self.clock() - start)
+        self._begun.add(self._stage)
         self._advance()
-
-    def _level(self) -> float:
-        """Mean logarithm of the least time over the batch sizes."""
-        known = self.known
-        paces = [known.pace_s(known.fastest(each), each) for each in self.batch_sizes]
-        return sum(map(math.log, paces)) / len(paces)
 
     def _advance(self) -> None:
         """Go to the next setting that was not tried, and when it is late to the next due one."""

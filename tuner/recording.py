@@ -99,7 +99,7 @@ def _fast_setting(
         check=lambda: None,
         tell=progress.task,
     )
-    race.run(0.0, _RACE_S)
+    race.run(_RACE_S)
     return race.known.fastest(int(default["batch_size"] or 1))
 
 

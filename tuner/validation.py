@@ -46,7 +46,6 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("measure.sample_interval_s", config.measure.sample_interval_s),
         ("framework.stall_limit_s", config.framework.stall_limit_s),
         ("search.probe_s", config.search.probe_s),
-        ("search.race_hope", config.search.race_hope),
     ):
         _check(above_zero > 0, name, above_zero, "above 0")
     _check(

@@ -301,7 +301,7 @@ class Verification:
             return plan.timed_rounds(index) < plan.most_rounds(index)
         verdict = seen.verdict(index)
         if verdict is None:
-            return not self._failed(index, runs)
+            return not plan.has_failed(index, runs)
         return verdict and plan.entrants[index].beside is not None and plan.owes(index)
 
     def _owed(self) -> list[int]:
@@ -322,19 +322,6 @@ class Verification:
             if plan.timed_rounds(index) < plan.most_rounds(index)
             and (each.role is Role.RUNTIME_ONLY or (each.beside and seen.verdict(index)))
         ]
-
-    def _failed(self, index: int, runs: Sequence[TrialResult]) -> bool:
-        """Whether runs of a candidate gave no accuracy: it is given up after the second."""
-        plan = self._known
-        own = {each.number for each in plan.trials() if plan.place(each.number)[1] == index}
-        ended = [each for each in runs if each.trial.number in own]
-        return (
-            sum(
-                not each.usable or (each.trial.test and each.test_accuracy is None)
-                for each in ended
-            )
-            > 1
-        )
 
     # -- what to verify -------------------------------------------------------------------------
 
@@ -400,8 +387,7 @@ class Verification:
         if self._cost_s(picked) > most_s:
             return []
         for each in self._candidates(points, chances):
-            long = train_time_s(each) > self._config.verify.long_s
-            entrant = Entrant(each, self._sought, self._beside(each) if long else None)
+            entrant = self._entrant(each)
             if self._cost_s([*picked, entrant]) <= most_s:
                 return [*picked, entrant]
         return picked
@@ -424,7 +410,20 @@ class Verification:
                 if each.role in CANDIDATES
             ],
             sure_s=self.sure_s(points) if self._sought is Role.NO_LOSS else None,
+            expected_s=self._expected_s,
         )
+
+    def _entrant(self, point: TrialResult) -> Entrant:
+        long = train_time_s(point) > self._config.verify.long_s
+        return Entrant(point, self._sought, self._beside(point) if long else None)
+
+    def _expected_s(self, point: TrialResult, chance: float) -> float:
+        """Seconds of a candidate; side by side, times are measured only once it is proven."""
+        entrant = self._entrant(point)
+        whole_s = self._cost_s([entrant])
+        plan, numbers = self._known.with_entrants([entrant]), self._numbers([entrant])
+        later_s = self._timed_s(plan, numbers) if entrant.beside else 0.0
+        return whole_s - (1 - chance) * later_s
 
     def _cost_s(self, entrants: Sequence[Entrant]) -> float:
         """Seconds of the rounds after which a campaign can be decided, and of those owed."""

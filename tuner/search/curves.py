@@ -30,6 +30,7 @@ _ALONG = (0.5, 1.5)  # of the axis of the iterations, along which errors fall st
 _SCALES = (0.2, 1.0)  # of the cube: two curves that agree prove no param to be without effect
 _QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 50, 70, 90 %
 _TIMES = 48
+_DEVIATION = 1.4826  # of a normal distribution, by the median of its absolute values
 _LEAST_VARIANCE = 1e-8  # of a prediction; rounding may take it below zero
 _BLIND = 40  # places at which the model is told that the first iteration still guesses
 BLIND_ERROR = 0.9  # of ten classes
@@ -56,7 +57,13 @@ class CurveModel:
     Args:
         most_iterations: The longest run, which bounds the axis of the iterations.
         seed: Of the fit's random starts.
+
+    Attributes:
+        noise: Usual distance of a look from its curve, as a standard deviation of the logarithm
+            of the error; single looks that are far off do not count.
     """
+
+    noise = 0.0
 
     def __init__(self, most_iterations: int, seed: int = 0) -> None:
         self._scale = math.log(max(most_iterations, 2))
@@ -88,8 +95,10 @@ class CurveModel:
         with warnings.catch_warnings(), self._one_thread():
             warnings.simplefilter("ignore", ConvergenceWarning)
             self._model.fit(points, targets)
+            apart = targets[:-_BLIND] - self._model.predict(points[:-_BLIND])
         if afresh:
             self._kernel, self._fitted_with = self._model.kernel_, len(points)
+        self.noise = _DEVIATION * float(np.median(np.abs(apart)))
 
     def _data(self, curves: Sequence[Curve]) -> tuple[_Array, _Array]:
         """Points, shape (n, d + 1), and logarithms of the error, shape (n,).
@@ -124,12 +133,6 @@ class CurveModel:
         with self._libraries.limit(limits=1):
             yield
 
-    @property
-    def noise(self) -> float:
-        """Standard deviation of a look about the curve, as a logarithm of the error."""
-        kernel: Any = self._kernel
-        return float(math.sqrt(kernel.k2.noise_level) * self._model._y_train_std)
-
     def predict(self, places: _Array, iterations: _Array) -> tuple[_Array, _Array]:
         """Curves at new places.
 
@@ -151,7 +154,9 @@ class CurveModel:
         )
         with self._one_thread():
             mean, deviation = self._model.predict(points, return_std=True)
-        deviation = np.sqrt(np.maximum(deviation**2 - self.noise**2, _LEAST_VARIANCE))
+        kernel: Any = self._kernel
+        look = kernel.k2.noise_level * self._model._y_train_std**2
+        deviation = np.sqrt(np.maximum(deviation**2 - look, _LEAST_VARIANCE))
         return mean.reshape(count, length), deviation.reshape(count, length)
 
 
@@ -167,17 +172,6 @@ def merit(accuracy: float) -> float:
     plain scale of accuracy the way from 98 to 99 % would be worth nothing beside the one to 90 %.
     """
     return math.log(BLIND_ERROR + LEAST_ERROR) - math.log(max(1 - accuracy, 0.0) + LEAST_ERROR)
-
-
-def front_area(front: Sequence[tuple[float, float]], times_s: _Array, least: float) -> float:
-    """Merit above that of ``least`` that the front holds, averaged over the logarithm of time.
-
-    Args:
-        front: Training time and accuracy of its points.
-        times_s: The least and the greatest time in sight are the ends of the average.
-        least: Accuracy that counts for nothing.
-    """
-    return float((_steps(front, _axis(times_s), least) - merit(least)).mean())
 
 
 def _axis(times_s: _Array) -> _Array:

@@ -1,28 +1,24 @@
 """``search=factored``: the race finds the runtime settings, so only accuracy is searched.
 
-Each trial is a whole learning curve, trained with the fastest setting for its batch size. What to
-train next is what adds most to the front for each second of training, and the race goes on while
-it promises more than that.
+The race comes first, as every trial trains at what it finds. Each trial is a whole learning curve,
+trained with the fastest setting for its batch size.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from tuner.composition import Composition
 from tuner.results import front_of, timed
 from tuner.runtime_map import Probe as PaceProbe
-from tuner.search.curves import front_area
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.outlook import Aim
-from tuner.search.proposals import Known, Proposal, Proposer
+from tuner.search.proposals import Known, Proposer
 from tuner.search.strategy import Probe, Races, Stop, Train, View
-from tuner.trial import Params, SideBySide, TrialResult, TrialStatus
+from tuner.trial import Params, ParamValue, SideBySide, TrialResult, TrialStatus
 
 _RACE_OF_LEFT = 1 / 3  # most of the time left to search that a turn of the race may take
 _FAULTS_OF_SETTING = (TrialStatus.INVALID, TrialStatus.CRASHED, TrialStatus.LEFT_PROCESSES)
-_TRUST = 0.1  # gain for which promises are trusted before any was kept
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
 
 
@@ -58,40 +54,33 @@ class FactoredSearch:
         counted |= {each.objective.metric for each in study.constraints}
         self.warm = not counted & _MEMORY
         self._results: list[TrialResult] = []
-        self._flying: dict[int, Proposal] = {}
-        self._promised, self._gained = 0.0, 0.0
-        # turns of the race: the one asked for, the last one since a trial, and what was known then
-        self._asked: Probe | None = None
-        self._had: Probe | None = None
-        self._knew = 0
+        self._flying: dict[int, dict[str, ParamValue]] = {}
+        # a turn of the race: whether one is under way, whether one was since the last trial, and
+        # how much was known when it began
+        self._racing, self._raced, self._knew = False, False, 0
 
     # -- what to do next ------------------------------------------------------------------------
 
     def next(self, view: View) -> Train | Probe | Stop:
-        """The default, the race, then what promises more: a trial, or more of the race.
-
-        The race comes first, as every trial trains at what it finds. After a turn of it comes a
-        trial, if there is time for any.
-        """
+        """The default and the race, then trials, and more of the race until that is over."""
         paced = bool(self._race.known.probes) and not self._race.recorded
         if self.study.waiting and (paced or not view.default_known):
             return self._train(None)
-        if not paced:
-            if self._had is not None:
-                return Stop("no runtime setting could be measured")
-            return self._race_for(0.0, view)
+        if not paced and self._raced:
+            return Stop("no runtime setting could be measured")
+        if not paced or not (self._race.over or self._raced):
+            return self._race_on(view)
         if not view.running:  # who measures times and who does not never run beside each other
             self.lanes = self._at_once(self.study.default)
-        proposal = self._proposer.propose(self._known(view.aim), view.limit_s, self.lanes)
-        least_hope = self._least_hope(proposal)
-        if self._may_race(proposal) and self._race.hope > least_hope:
-            return self._race_for(least_hope, view)
-        if proposal is None:
-            return Stop(
-                f"nothing that can be trained within {view.limit_s:.3g} s promises to add to what "
-                "is known"
-            )
-        return self._train(proposal)
+        params = self._proposer.propose(self._known(view.aim), view.limit_s, self.lanes)
+        if params is not None:
+            return self._train(params)
+        if not self._race.over and len(self._race.known.probes) > self._knew:
+            return self._race_on(view)  # it alone helps, and did
+        return Stop(
+            f"nothing that can be trained within {view.limit_s:.3g} s promises to add to what "
+            "is known"
+        )
 
     def _at_once(self, params: Params) -> int:
         return self._composition.at_once(int(params["batch_size"] or 1), self._cores)
@@ -107,60 +96,30 @@ class FactoredSearch:
         train_s = int(point.params["iterations"] or 1) * pace_s
         return SideBySide({**point.params, **setting}, lanes, train_s)
 
-    def _may_race(self, proposal: Proposal | None) -> bool:
-        """Whether it is the race's turn: after a trial, or again where it alone helps and did."""
-        if self._race.over:
-            return False
-        raced = self._had is not None
-        return not raced or (proposal is None and len(self._race.known.probes) > self._knew)
-
-    def _race_for(self, least_hope: float, view: View) -> Probe:
+    def _race_on(self, view: View) -> Probe:
         """The next turn of the race."""
-        self._knew = len(self._race.known.probes)
-        self._asked = Probe(least_hope, max(0.0, _RACE_OF_LEFT * view.left_s))
-        return self._asked
+        self._racing, self._knew = True, len(self._race.known.probes)
+        return Probe(max(0.0, _RACE_OF_LEFT * view.left_s))
 
-    def _train(self, proposal: Proposal | None) -> Train:
+    def _train(self, proposed: dict[str, ParamValue] | None) -> Train:
         """Begin the trial that waits, or else the one that is proposed."""
-        self._asked = self._had = None
+        self._racing = self._raced = False
         with self.study.alone():
-            if proposal is not None and not self.study.waiting:
-                self._flying[self.study.enqueue(proposal.params)] = proposal
+            if proposed is not None and not self.study.waiting:
+                self._flying[self.study.enqueue(proposed)] = proposed
             number, params = self.study.ask()
         return Train(number, params, self._proposer.pace_s(params) if self.lanes > 1 else 0.0)
-
-    def _least_hope(self, proposal: Proposal | None) -> float:
-        """How fast the race must be hoped to lower training times, to be worth more than a trial.
-
-        In logarithms of time a second of racing. Zero where nothing else can be done.
-        """
-        if proposal is None:
-            return 0.0
-        if not proposal.height:
-            return math.inf
-        # what is promised best is promised too much; so far trials kept this part of it
-        kept = (self._gained + _TRUST) / (self._promised + _TRUST)
-        return kept * proposal.gain / proposal.cost_s / proposal.height
 
     # -- what was learnt ------------------------------------------------------------------------
 
     def tell(self, result: TrialResult) -> None:
-        """Learn how a trial ended, and whether it kept what was promised of it."""
+        """Learn how a trial ended."""
         if not self.study.tell(result):
             return
-        before = self._front_points()
         self._note(result)
         self._extend_front(timed([result], []))
         self._derive(result)
-        proposal = self._flying.pop(result.trial.number, None)
-        if proposal is not None and math.isfinite(proposal.gain):
-            least = self._proposer.least_accuracy(self._known())
-            areas = [
-                front_area(each, proposal.times_s, least)
-                for each in (before, self._front_points())
-            ]
-            self._promised += proposal.gain
-            self._gained += max(0.0, areas[1] - areas[0])
+        self._flying.pop(result.trial.number, None)
 
     def recall(self, results: Sequence[TrialResult]) -> None:
         """Go on where an earlier session stopped."""
@@ -175,8 +134,7 @@ class FactoredSearch:
 
     def learn_paces(self) -> None:
         """Compose all that was told with what the race has found since."""
-        if self._asked is not None:
-            self._had, self._asked = self._asked, None
+        self._raced, self._racing = self._raced or self._racing, False
         self._compose()
 
     def _note(self, result: TrialResult) -> None:

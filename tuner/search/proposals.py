@@ -16,7 +16,6 @@ from tuner.search.curves import (
     CurveModel,
     expected_accuracy,
     front_gain,
-    merit,
 )
 from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
@@ -37,26 +36,6 @@ _Part = dict[str, ParamValue]
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """What to train next.
-
-    Attributes:
-        params: Of the trial.
-        gain: What it is expected to add to the front, see ``front_gain``; infinite before
-            anything is known.
-        cost_s: Seconds that it takes, what it takes beside training included.
-        height: What is added if all that is known were faster, for each unit of the logarithm.
-        times_s: Training times of all that was compared.
-    """
-
-    params: dict[str, ParamValue]
-    gain: float
-    cost_s: float
-    height: float
-    times_s: _Array
-
-
-@dataclass(frozen=True)
 class Known:
     """What a proposal is thought out from.
 
@@ -68,7 +47,7 @@ class Known:
     """
 
     results: Sequence[TrialResult]
-    flying: Sequence[Proposal]
+    flying: Sequence[Params]
     front: Sequence[tuple[float, float]]
     aim: Aim | None = None
 
@@ -130,14 +109,17 @@ class Proposer:
         assert isinstance(iterations, Range)
         self.shortest, self._longest = int(iterations.low), int(iterations.high)
         self._cube = AccuracyCube(self._space)
+        self._wished = [self._cube.part({**default, **each}) for each in self._space.start]
         # lengths of runs; each one's own checkpoints are among the shorter ones
         steps = int(2 * math.log2(iterations.high / iterations.low)) + 1
         lengths = np.floor(iterations.low * 2 ** (np.arange(steps) / 2) + _ROUNDING)
         self._grid = np.unique([*lengths, iterations.high])
         self._model = CurveModel(self._longest, seed)
 
-    def propose(self, known: Known, limit_s: float, lanes: int = 1) -> Proposal | None:
-        """What is worth most, or ``None`` if nothing can be trained within ``limit_s``.
+    def propose(
+        self, known: Known, limit_s: float, lanes: int = 1
+    ) -> dict[str, ParamValue] | None:
+        """Params of what is worth most, or ``None`` if nothing can be trained within ``limit_s``.
 
         Args:
             known: What it is thought out from.
@@ -153,8 +135,7 @@ class Proposer:
         if not curves:
             row = int(np.argmax(candidates.fits.any(axis=1)))
             last = self._grid[candidates.fits[row]].max()
-            first = self._asked(candidates.parts[row], last)
-            return Proposal(first, math.inf, 1.0, 1.0, candidates.times)
+            return self._asked(candidates.parts[row], last)
         self._model.fit(curves)
         return self._best(known, candidates, limit_s)
 
@@ -204,7 +185,7 @@ class Proposer:
         done: dict[tuple[float, ...], int] = {}
         # what was stopped would be again
         asked = [each.trial.params for each in known.results]
-        for params in (*asked, *(each.params for each in known.flying)):
+        for params in (*asked, *known.flying):
             place = self._cube.place(params)
             done[place] = max(done.get(place, 0), int(params["iterations"] or 1))
         most = known.aim.most_images if known.aim else math.inf
@@ -300,11 +281,13 @@ class Proposer:
 
     # -- their worth ----------------------------------------------------------------------------
 
-    def _best(self, known: Known, candidates: _Candidates, limit_s: float) -> Proposal:
+    def _best(
+        self, known: Known, candidates: _Candidates, limit_s: float
+    ) -> dict[str, ParamValue]:
         """Start points first, then what is worth most a second.
 
         Where there is an aim, a trial takes one of few turns: what is short is not worth more for
-        being short alone.
+        being short alone. Start points that nobody wished for must then be worth it.
         """
         times, fits = candidates.times, candidates.fits
         places = np.array([self._cube.place(each) for each in candidates.parts])
@@ -330,6 +313,7 @@ class Proposer:
             row = int(np.argmax(most_worth))
             start = max(starts, key=lambda each: float(most_worth[each]), default=row)
             row = start if most_worth[start] >= _WORTH_A_START * most_worth[row] else row
+            row = next((each for each in starts if candidates.parts[each] in self._wished), row)
             if not worth[row].any() and known.aim is not None:
                 # nothing promises more than is known: then what comes nearest to it
                 values = known.aim.values(mean, deviation, times)
@@ -341,21 +325,12 @@ class Proposer:
             # what adds nothing is stopped early, what was to be short cannot be prolonged
             wanted = fits[row] & (worth[row] >= _NEARLY * worth[row].max())
             length = self._grid[wanted].max() if worth[row].any() else self._grid[wanted].min()
-        column = max(0, int(np.count_nonzero(self._grid <= length)) - 1)
-        reached = merit(max((accuracy for _, accuracy in front), default=least)) - merit(least)
-        span = float(np.log(times.max() / times.min()))
-        return Proposal(
-            params=self._asked(candidates.parts[row], length),
-            gain=float(gains[row, column]),
-            cost_s=float(candidates.costs[row, column]),
-            height=max(0.0, reached) / span if span else 0.0,
-            times_s=times,
-        )
+        return self._asked(candidates.parts[row], length)
 
     def _untried_starts(self, known: Known, candidates: _Candidates, places: _Array) -> list[int]:
         """The start points at whose places nothing was trained, nor is."""
         tried = {self._cube.place(each.params) for each in known.results}
-        tried |= {self._cube.place(each.params) for each in known.flying}
+        tried |= {self._cube.place(each) for each in known.flying}
         rows = range(len(candidates.lengths))
         return [row for row in rows if tuple(places[row]) not in tried]
 
@@ -363,9 +338,9 @@ class Proposer:
         """Training time and accuracy that running trials will add, if the model is right."""
         found: list[tuple[float, float]] = []
         for each in known.flying:
-            grid = self._grid[self._grid <= int(each.params["iterations"] or 1)]
-            mean, _ = self._model.predict(np.array([self._cube.place(each.params)]), grid[None, :])
-            times = self.pace_s(each.params) * grid
+            grid = self._grid[self._grid <= int(each["iterations"] or 1)]
+            mean, _ = self._model.predict(np.array([self._cube.place(each)]), grid[None, :])
+            times = self.pace_s(each) * grid
             found += zip(times.tolist(), expected_accuracy(mean[0]).tolist(), strict=True)
         return found
 

@@ -56,11 +56,9 @@ class Probe:
     """Race the runtime settings while nothing else runs, then have the strategy learn the paces.
 
     Attributes:
-        least_hope: The race goes on while it hopes for more than this, see ``Races.hope``.
         most_s: Seconds after which the race begins nothing new.
     """
 
-    least_hope: float
     most_s: float
 
 
@@ -143,15 +141,11 @@ class Races(Protocol):
         """Whether what is known is an earlier study's, and not yet seen to hold now."""
 
     @property
-    def hope(self) -> float:
-        """Expected fall of the logarithm of the least training time, for a second of the race."""
-
-    @property
     def over(self) -> bool:
         """Whether there is nothing left to try, or no time for it."""
 
-    def run(self, least_hope: float, most_s: float) -> object:
-        """Measure the default's setting if none is known, then race on as ``Probe`` says.
+    def run(self, most_s: float) -> object:
+        """Measure the default's setting if none is known, then race on for so many seconds.
 
         What is recorded is checked first, and forgotten if it does not hold.
         """
