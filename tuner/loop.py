@@ -324,11 +324,17 @@ class StudyLoop:
         )
 
     def _rivals(self) -> tuple[tuple[float, float], ...]:
-        """What a trial must keep up with where accuracy and time are all that counts."""
+        """What a trial must keep up with where accuracy and time are all that counts.
+
+        Where no loss is sought, what is accurate enough for that is not to be surpassed: the best
+        of many looks is the luckiest.
+        """
         if {each.name for each in self._objectives} != {"accuracy", "train_time_s"}:
             return ()
+        target = None if self._for_accuracy else self._target()
+        enough = target.val_accuracy - target.margin if target else 1.0
         return tuple(
-            (point.train_time_s, point.val_accuracy)
+            (point.train_time_s, min(point.val_accuracy, enough))
             for each in self._strategy.front
             if not each.trial.projected
             for point in each.checkpoints
