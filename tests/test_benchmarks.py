@@ -184,6 +184,15 @@ def test_what_studies_prove_is_counted_by_its_true_speed_up():
     assert (shown["four_times"], shown["studies"], shown["longest_s"]) == (1, 2, 650.0)
 
 
+def test_what_is_accurate_enough_is_no_bar_to_later_trials(recorded):
+    study = run_study(recorded, "factored", 300.0)
+    default = study.loop.known.result
+    bars = [accuracy for each in study.loop.trials for _, accuracy in each.trial.rivals]
+    assert max(bars) <= default.val_accuracy - VerifyConfig.accuracy_margin
+    found = [each.val_accuracy for each in study.loop.trials if each.usable]
+    assert max(found) > max(bars), "though some were better"
+
+
 def test_claims_are_held_against_the_truth():
     plan = make_plan(make_entrant(1, 30, Role.NO_LOSS), make_entrant(2, 40, Role.RUNTIME_ONLY))
     verified = summarize(plan, simulate(plan, 3.0, time_noise=0.01, seed_noise=1e-4))

@@ -1,5 +1,7 @@
 """Tests of ``tuner.continuation``."""
 
+import dataclasses
+
 import pytest
 
 from tuner.continuation import can_extend
@@ -32,6 +34,15 @@ def power(error, slope):
 )
 def test_a_run_goes_on_while_an_optimist_would(accuracy, end_s, expected):
     assert can_extend(curve(TIMES, accuracy), FRONT, end_s) is expected
+
+
+def test_one_poor_look_stops_nothing_and_two_do():
+    steep, poor = power(0.5, 1.2), 0.5
+    looks = curve(TIMES, steep)
+    spoilt = [dataclasses.replace(each, val_accuracy=poor) for each in looks[-2:]]
+    assert can_extend(looks, FRONT, 20.0)
+    assert can_extend([*looks[:-1], spoilt[1]], FRONT, 20.0)
+    assert not can_extend([*looks[:-2], *spoilt], FRONT, 20.0)
 
 
 def test_too_little_is_known_at_the_beginning():
