@@ -40,33 +40,18 @@ def proven(name: str, strategy: str, budget_s: float, seed: int) -> tuple[float,
         The true speed-up of the fastest that was proven to lose nothing, and the seconds of the
         study.
     """
-    recorded, margin = Recorded(name), VerifyConfig.accuracy_margin
+    recorded = Recorded(name)
     machine = Replay(recorded, seed)
-    config = make_config(strategy, seed, BudgetConfig(time_s=budget_s))
-    study = ReplayedStudy(machine, config)
+    study = ReplayedStudy(machine, make_config(strategy, seed, BudgetConfig(time_s=budget_s)))
     study.loop.run()
     default_s, _ = recorded.truth(recorded.default)
-    times = [
-        recorded.truth(each.params)[0]
-        for each in study.verified
-        if each.is_faster
-        and each.loses_nothing
-        and recorded.loses_nothing(each.params, recorded.default, margin)
-    ]
-    return default_s / min([default_s, *times]), machine.now
+    return default_s / min(default_s, study.proven_s), machine.now
 
 
 def best(name: str, margin: float) -> float:
     """Speed-up of the fastest that was recorded and truly loses no more than a margin."""
     recorded = Recorded(name)
-    default_s, _ = recorded.truth(recorded.default)
-    times = [
-        recorded.truth(each)[0]
-        for each in recorded.points
-        if not recorded.space.contains(each)
-        and recorded.loses_nothing(each, recorded.default, margin)
-    ]
-    return default_s / min([default_s, *times])
+    return recorded.truth(recorded.default)[0] / recorded.fastest_s(recorded.default, margin)
 
 
 def figures(found: Sequence[tuple[float, float]]) -> dict[str, Any]:

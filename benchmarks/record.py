@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from workbench import MODEL, Workbench, workbench
 
+from tuner.composition import Composition
 from tuner.executors import LocalExecutor
 from tuner.measure import fingerprint, machine_facts
 from tuner.runner import WorkerSession
@@ -150,17 +151,16 @@ class Recorder:
         known = {(each["batch_size"], each["learning_rate"]) for each in made["runs"]}
         axes = map(round, self._axis("batch_size", grid)), self._axis("learning_rate", grid)
         places = [each for each in itertools.product(*axes) if each not in known]
-        alone = [each for each in runtimes.settings if each["threads"] == 1]
+        alone = Composition(self.space, runtimes)
         most = images * int(self.default["iterations"] or 1) * int(self.default["batch_size"] or 1)
         executor = LocalExecutor(self.setup)
         running: dict[Future[TrialResult], tuple[int, float]] = {}
         while places or running:
             while places and len(running) < len(self.setup.cores):
                 batch, rate = places.pop(0)
-                paces = [runtimes.pace_s(each, batch) for each in alone]
                 params = {
                     **self.default,
-                    **alone[paces.index(min(paces))],
+                    **alone.on_one_core(batch),
                     "batch_size": batch,
                     "learning_rate": rate,
                     "iterations": max(10, round(most / batch)),

@@ -214,12 +214,13 @@ class Recorded:
         """Whether some params truly are not less accurate than a default by more than a margin."""
         return self.truth(params)[1] >= self.truth(default)[1] - margin
 
-    def fastest_s(self, default: Params) -> float:
-        """Least true training time of what was recorded and reaches a default's accuracy, s."""
+    def fastest_s(self, default: Params, margin: float = 0.0) -> float:
+        """Least true training time of what was recorded and loses no more than a margin, s."""
         batch = int(default["batch_size"] or 1)
         found: list[Params] = [{**default, **self.paces.fastest(batch)}]
         found += [each for each in self.points if not self.space.contains(each)]
-        return min(self.truth(each)[0] for each in found if self.loses_nothing(each, default, 0.0))
+        lossless = (each for each in found if self.loses_nothing(each, default, margin))
+        return min(self.truth(each)[0] for each in lossless)
 
 
 def _smoothed(curve: Sequence[Sequence[float]]) -> list[tuple[float, float]]:

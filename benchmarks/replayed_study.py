@@ -7,6 +7,7 @@ takes no time (``replay.py``), a record that is kept in memory, and that machine
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ class ReplayedStudy:
         recorded, records = machine.recorded, Records(machine)
         self.record = records
         shown = progress or StudyProgress()
-        self.setup = _setup(recorded)
+        self._recorded, self.setup = recorded, _setup(recorded)
         race = self._race(machine, config) if config.search.name == "factored" else None
         strategy = self._strategy(machine, config, race)
         runs = TrialRuns(
@@ -177,6 +178,24 @@ class ReplayedStudy:
     def verified(self) -> tuple[Verified, ...]:
         """What is verified so far: the default first, then the others, fastest first."""
         return self._verification.summary()
+
+    @property
+    def proven_s(self) -> float:
+        """Least true training time that is proven to lose nothing, and truly does not, s.
+
+        Infinite while nothing is.
+        """
+        recorded, margin = self._recorded, VerifyConfig.accuracy_margin
+        return min(
+            (
+                recorded.truth(each.params)[0]
+                for each in self.verified
+                if each.is_faster
+                and each.loses_nothing
+                and recorded.loses_nothing(each.params, recorded.default, margin)
+            ),
+            default=math.inf,
+        )
 
 
 def _setup(recorded: Recorded) -> TrialSetup:

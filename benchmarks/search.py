@@ -124,23 +124,15 @@ class _Proofs(StudyProgress):
     study: ReplayedStudy
 
     def __init__(self, machine: Replay) -> None:
-        self._machine, self._recorded = machine, machine.recorded
-        self._best_s = self._recorded.fastest_s(self._recorded.default)
+        self._machine = machine
+        self._best_s = machine.recorded.fastest_s(machine.recorded.default)
         self.anytime: Anytime = []
 
     def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:  # noqa: ARG002 - what is proven counts
         """Look at what is proven by now."""
         if result.trial.kind is not TrialKind.VERIFY:
             return
-        margin = VerifyConfig.accuracy_margin
-        times = [
-            self._recorded.truth(each.params)[0]
-            for each in self.study.verified
-            if each.is_faster
-            and each.loses_nothing
-            and self._recorded.loses_nothing(each.params, self._recorded.default, margin)
-        ]
-        share = self._best_s / min(times, default=math.inf)
+        share = self._best_s / self.study.proven_s
         self.anytime.append((self._machine.now, share))
         if share >= NEARLY:
             raise _Enough
