@@ -11,7 +11,7 @@ from tuner.config import parse_constraint
 from tuner.pareto import OBJECTIVES
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.space import SearchSpace
-from tuner.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
+from tuner.trial import UNSET, Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
 
 SPACE = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
 OWN = {name: DEFAULT[name] for name in SPACE.runtime}
@@ -48,6 +48,19 @@ def test_every_checkpoint_is_a_point_at_the_pace_of_the_fastest():
         assert each.reason.startswith("derived from search-0007")
     assert points[0].trial.title == "trial 7 at 250"
     assert len({each.trial.name for each in points}) == 3
+
+
+@pytest.mark.parametrize(("two_s", "threads"), [(0.00095, 1), (0.0008, 2), (0.0011, 1)])
+def test_more_threads_must_be_worth_it(two_s, threads):
+    one, two = ({**FAST, "threads": each} for each in (1, 2))
+    known = RuntimeMap([Probe(one, 64, 0.001), Probe(two, 64, two_s), Probe(OWN, 64, 0.02)])
+    assert Composition(SPACE, known).settings(64)[0]["threads"] == threads
+
+
+def test_threads_left_to_the_library_are_all_of_them():
+    one, free = ({**FAST, "threads": each} for each in (1, UNSET))
+    known = RuntimeMap([Probe(free, 64, 0.00098), Probe(one, 64, 0.001)])
+    assert Composition(SPACE, known).settings(64) == [one]
 
 
 def test_a_run_at_the_fastest_pace_keeps_its_own_times():

@@ -368,6 +368,20 @@ def test_what_two_seeds_leave_open_has_two_more_if_there_is_time_for_its_times_t
     assert set(bench.run(bench.round(left_s=-200.0, last=True))) == {0, "runtime"}
 
 
+def test_no_more_looks_are_planned_than_there_is_time_for(folder):
+    planned = []
+    for left_s in range(500, -250, -10):
+        bench = Bench(folder, RUNTIME, BEST, at_once=2)
+        bench.round(left_s=left_s, last=True)
+        *_, candidate = folder.facts["verification"]["entrants"]
+        if candidate["role"] == Role.NO_LOSS.value:
+            planned.append(candidate["rounds"])
+        folder.save(verification=None)
+    assert planned == sorted(planned, reverse=True)
+    assert planned[0] >= LONG.repeats
+    assert planned[-1] == 1
+
+
 def test_accuracies_side_by_side_cost_half_the_time(folder):
     slow = make_result(6, 0.9905, 80.0, batch_size=16)
     alone, both = (Bench(folder, slow, at_once=each) for each in (1, 2))

@@ -23,6 +23,7 @@ from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
 _LEAST_GAIN = 1.2  # of trainings a second, for which several run side by side
 _CPU = {"cpu_user_s", "cpu_system_s"}
+_WORTH_A_THREAD = 1.1  # times as fast, that more threads must be to be worth it
 _COST = Objective("cost", "cost", Direction.MINIMIZE)
 _MOST_SETTINGS = 3  # a batch size; more would be hard to tell apart
 
@@ -65,7 +66,7 @@ class Composition:
             if limit == math.inf or known.peak_memory(each, batch_size) <= limit
         ] or [min(known.settings, key=lambda each: known.peak_memory(each, batch_size))]
         if not metrics & (_MEMORY | _CPU):
-            return [min(allowed, key=lambda each: known.surely_s(each, batch_size))]
+            return [self._thrifty(allowed, batch_size)]
         costs = [
             [
                 known.pace_s(each, batch_size),
@@ -78,6 +79,21 @@ class Composition:
         ]
         front = pareto_front(costs, [_COST, _COST, _COST])
         return [allowed[index] for index in front[:_MOST_SETTINGS]]
+
+    def _thrifty(
+        self, settings: Sequence[dict[str, ParamValue]], batch_size: int
+    ) -> dict[str, ParamValue]:
+        """The fastest, or one of fewer threads that is nearly as fast.
+
+        Threads wait for each other whenever a neighbour takes one of their cores, so that a small
+        lead in the race is lost in a long training.
+        """
+        sure_s = {
+            index: self.runtimes.surely_s(each, batch_size) for index, each in enumerate(settings)
+        }
+        most_s = _WORTH_A_THREAD * min(sure_s.values())
+        nearly = [index for index, time_s in sure_s.items() if time_s <= most_s]
+        return settings[min(nearly, key=lambda index: (_threads(settings[index]), sure_s[index]))]
 
     def at_once(self, batch_size: int, cores: int) -> int:
         """How many trainings are worth running side by side, one a core, for their accuracy.
@@ -179,3 +195,9 @@ class Composition:
             return 1.0
         before = figure(own, batch)
         return figure(setting, batch) / before if before else 1.0
+
+
+def _threads(setting: Params) -> float:
+    """Threads of a setting; what leaves them to the library takes all that there are."""
+    threads = setting.get("threads")
+    return threads if isinstance(threads, int) else math.inf

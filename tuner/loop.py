@@ -227,6 +227,7 @@ class StudyLoop:
             test_accuracy=statistics.fmean(known.accuracies),
             deviation=known.deviation,
             test_images=self._setup.dataset.sizes["test"],
+            val_images=self._setup.dataset.sizes["validation"],
             sure_s=self._verification.sure_s(self.points),
             images=float(int(params["iterations"] or 1) * int(params["batch_size"] or 1)),
             looks=self._verification.next_looks(),

@@ -31,10 +31,17 @@ CANDIDATES = (Role.NO_LOSS, Role.ACCURACY)
 """Roles whose accuracy decides, so that every run of theirs is a whole one."""
 
 
-def look_counts(config: VerifyConfig, at_once: int) -> tuple[int, ...]:
-    """After how many accuracies of a candidate it is looked at, ``at_once`` of them a round."""
-    rounds = range(1, max(LEAST_ROUNDS, config.repeats) + 1)
-    return tuple(at_once * each for each in rounds if at_once * each >= LEAST_ROUNDS)
+def look_counts(config: VerifyConfig, at_once: int, rounds: int = 0) -> tuple[int, ...]:
+    """After how many accuracies of a candidate it is looked at, ``at_once`` of them a round.
+
+    Args:
+        config: Has the most rounds.
+        at_once: Accuracies of a round.
+        rounds: That there is time for, where it is less than that; 0 where that is not known.
+    """
+    most = max(LEAST_ROUNDS, config.repeats)
+    planned = range(1, (min(rounds, most) if rounds else most) + 1)
+    return tuple(at_once * each for each in planned if at_once * each >= LEAST_ROUNDS)
 
 
 @dataclass(frozen=True)
@@ -46,22 +53,30 @@ class Entrant:
         role: What it is verified for.
         beside: How its accuracy is measured side by side with other runs; ``None`` where each of
             its runs measures accuracy and time.
+        rounds: Of accuracies that there was time for when it was chosen; 0 if it was no matter.
     """
 
     result: TrialResult
     role: Role
     beside: SideBySide | None = None
+    rounds: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``from_json`` reads them back."""
         beside = dataclasses.asdict(self.beside) if self.beside else None
-        return {"role": self.role.value, "result": self.result.to_json(), "beside": beside}
+        return {
+            "role": self.role.value,
+            "result": self.result.to_json(),
+            "beside": beside,
+            "rounds": self.rounds,
+        }
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Entrant:
         """Read what ``to_json`` wrote."""
         beside = SideBySide(**raw["beside"]) if raw.get("beside") else None
-        return cls(TrialResult.from_json(raw["result"]), Role(raw["role"]), beside)
+        result = TrialResult.from_json(raw["result"])
+        return cls(result, Role(raw["role"]), beside, raw.get("rounds", 0))
 
 
 @dataclass(frozen=True)
@@ -214,8 +229,9 @@ class Plan:
 
     def looks(self, index: int) -> LookPlan:
         """When the accuracy of one of ``tested`` is looked at, planned before its first run."""
-        beside = self.entrants[index].beside
-        counts = look_counts(self.config, beside.at_once if beside else 1)
+        entrant = self.entrants[index]
+        at_once = entrant.beside.at_once if entrant.beside else 1
+        counts = look_counts(self.config, at_once, entrant.rounds)
         first = next((turn for turn, order in enumerate(self.rounds) if index in order), 0)
         grown = self._whole_runs_of_default(first)
         known = tuple(len(self.accuracies) + grown[0] + grown[1] * count for count in counts)
@@ -245,6 +261,23 @@ class Plan:
             return sum(costs_s)
         beside = self.entrants[order[0]].beside
         return math.ceil(len(order) / (beside.at_once if beside else 1)) * max(costs_s)
+
+    def accuracy_s(self, indices: Sequence[int]) -> float:
+        """Seconds until the accuracies of these can be decided, where that is apart from times."""
+        found = [(each, self.entrants[each].beside) for each in indices]
+        return sum(
+            math.ceil(LEAST_ROUNDS / beside.at_once) * self.cost_s((index,) * beside.at_once)
+            for index, beside in found
+            if beside
+        )
+
+    def times_s(self, indices: Sequence[int]) -> float:
+        """Seconds of the rounds after which the times of these are told."""
+        plan, total_s = self, 0.0
+        while order := [each for each in indices if plan.owes(each)]:
+            total_s += plan.cost_s([0, *order])
+            plan = plan.with_round([0, *order])
+        return total_s
 
     def trial_cost_s(self, trial: Trial) -> float:
         """Estimated wall time of one run, in seconds."""

@@ -11,6 +11,7 @@ goes on with the same configurations and seeds.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -265,7 +266,7 @@ class Verification:
         if 0 in order:
             owed = any(each and plan.owes(each) for each in order)
             return owed or plan.cost_s(order) <= left_s
-        timed_s = self._timed_s(plan, [order[0]])
+        timed_s = plan.times_s([*self._owed(), order[0]])
         allowed_s = left_s + (0.0 if self._has_proven else self._overtime_s)
         return plan.cost_s(order) + timed_s <= allowed_s
 
@@ -354,7 +355,7 @@ class Verification:
             ),
             [each.result for each in (*plan.entrants[1:], *picked)],
         )
-        found = [*picked, *_as_trade_offs(others)]
+        found = [*self._planned(picked, left_s), *_as_trade_offs(others)]
         return found if found or not (first and last) else self._least(points)
 
     @property
@@ -392,6 +393,20 @@ class Verification:
                 return [*picked, entrant]
         return picked
 
+    def _planned(self, picked: Sequence[Entrant], left_s: float) -> list[Entrant]:
+        """Candidates with as many looks as there is time for: a level kept back proves nothing."""
+        plan, numbers = self._known.with_entrants(picked), self._numbers(picked)
+        left_s += 0.0 if self._has_proven else self._overtime_s
+        left_s -= plan.times_s([*self._owed(), *numbers])
+        return [
+            dataclasses.replace(
+                each, rounds=max(1, int(left_s / plan.cost_s((index,) * each.beside.at_once)))
+            )
+            if each.beside
+            else each
+            for index, each in zip(numbers, picked, strict=True)
+        ]
+
     def _runtime_only(self, points: Sequence[TrialResult]) -> list[Entrant]:
         found = runtime_only(points, self._known.default, self._constraints)
         return [Entrant(found, Role.RUNTIME_ONLY)] if found else []
@@ -422,27 +437,13 @@ class Verification:
         entrant = self._entrant(point)
         whole_s = self._cost_s([entrant])
         plan, numbers = self._known.with_entrants([entrant]), self._numbers([entrant])
-        later_s = self._timed_s(plan, numbers) if entrant.beside else 0.0
+        later_s = plan.times_s([*self._owed(), *numbers]) if entrant.beside else 0.0
         return whole_s - (1 - chance) * later_s
 
     def _cost_s(self, entrants: Sequence[Entrant]) -> float:
         """Seconds of the rounds after which a campaign can be decided, and of those owed."""
-        numbers, plan = self._numbers(entrants), self._known.with_entrants(entrants)
-        total_s = self._timed_s(plan, numbers)
-        for index in numbers:
-            beside = plan.entrants[index].beside
-            if beside:
-                rounds = math.ceil(LEAST_ROUNDS / beside.at_once)
-                total_s += rounds * plan.cost_s((index,) * beside.at_once)
-        return total_s
-
-    def _timed_s(self, plan: Plan, numbers: Sequence[int]) -> float:
-        """Seconds of the rounds after which the times of these are told, and of those owed."""
-        waiting, total_s = [*self._owed(), *numbers], 0.0
-        while order := [each for each in waiting if plan.owes(each)]:
-            total_s += plan.cost_s([0, *order])
-            plan = plan.with_round([0, *order])
-        return total_s
+        plan, numbers = self._known.with_entrants(entrants), self._numbers(entrants)
+        return plan.accuracy_s(numbers) + plan.times_s([*self._owed(), *numbers])
 
 
 def _as_trade_offs(points: Sequence[TrialResult]) -> list[Entrant]:

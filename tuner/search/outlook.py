@@ -40,6 +40,7 @@ class Target:
         looks: Of the next candidate.
         margin: Loss that counts as none; 0 where a gain is to be proven.
         noise: Standard deviation of the logarithm of the error from look to look.
+        val_images: Size of the validation split, at which that was looked at.
     """
 
     val_accuracy: float
@@ -51,6 +52,7 @@ class Target:
     looks: LookPlan
     margin: float
     noise: float = 0.0
+    val_images: int = 0
 
     @property
     def _error(self) -> float:
@@ -65,8 +67,12 @@ class Target:
 
     @property
     def _candidate_deviation(self) -> float:
-        """Between a candidate's seeds: what looks vary by on the way, its end varies by too."""
-        return max(self._own_deviation, self.noise * self._error)
+        """Between a candidate's seeds: what looks vary by on the way, its end varies by too.
+
+        Trainings differ in some of the images, which averages out over a larger split.
+        """
+        split = math.sqrt(self.val_images / self.test_images) if self.val_images else 1.0
+        return max(self._own_deviation, min(split, 1.0) * self.noise * self._error)
 
     @property
     def log_error(self) -> float:
