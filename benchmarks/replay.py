@@ -46,6 +46,7 @@ FLOOR = 0.5
 TIME_NOISE = 0.03
 LANE_SLOWDOWN = 1.25  # of trials that run side by side, as it was seen on two cores
 SEED_NOISE = 0.5  # between seeds, by that of sampling the images: 0.2 to 0.6 in most references
+SPLIT_NOISE = 0.15  # of a configuration's errors differ between the splits, by ``references/``
 VALIDATION, TEST = 5000, 10_000  # images
 
 
@@ -365,8 +366,12 @@ class Replay:
         truth = self.recorded.accuracy(trial.params, iterations)
         spread = SEED_NOISE * math.sqrt(max(truth * (1 - truth), 1e-6) / images)
         learnt = [trial.params["batch_size"], trial.params["learning_rate"]]
-        path = [self.seed, trial.seed, zlib.crc32(repr(learnt).encode()), iterations, images]
+        configuration = zlib.crc32(repr(learnt).encode())
+        path = [self.seed, trial.seed, configuration, iterations, images]
         added = spread * np.random.default_rng(path).standard_normal()
+        if images == VALIDATION:
+            share = math.sqrt(SPLIT_NOISE * (1 / VALIDATION + 1 / TEST) * (1 - truth))
+            added += share * np.random.default_rng([self.seed, configuration]).standard_normal()
         return float(min(1.0, max(0.0, truth + added)))
 
 

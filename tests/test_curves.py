@@ -59,6 +59,33 @@ def test_many_looks_at_a_curve_make_it_certain_though_each_is_noisy():
     assert model.noise == pytest.approx(noise, rel=0.5)
 
 
+def test_what_is_off_at_one_place_alone_is_luck_and_no_merit():
+    """Of two equal places one seems better at the images that both were looked at with."""
+    lucky, plain = (0.45, 0.5), (0.55, 0.5)
+    seen = Curve(lucky, ITERATIONS, tuple(1 - 0.85 * error(lucky, each) for each in ITERATIONS))
+    others = [curve((x, 0.5)) for x in (0.3, 0.4, 0.5, 0.6, 0.7)]
+    place, end = np.array([lucky]), np.array([[640.0]])
+    believed = []
+    for own in (0.0, 0.15):
+        model = CurveModel(2000)
+        model.fit([seen, curve(plain), *others], own)
+        believed.append(model.predict(place, end)[0].item())
+    truth = math.log(error(lucky, 640) + 0.001)
+    assert believed[0] < believed[1] <= truth + 0.05
+
+
+def test_other_images_tell_of_the_place_itself():
+    place = (0.5, 0.5)
+    lucky = Curve(place, ITERATIONS, tuple(1 - 0.8 * error(place, each) for each in ITERATIONS))
+    ends = [Curve(place, (640,), (1 - error(place, 640),), shares=False) for _ in range(4)]
+    believed = []
+    for known in ([], ends):
+        model = CurveModel(2000)
+        model.fit([lucky, *known], 0.15)
+        believed.append(model.predict(np.array([place]), np.array([[640.0]]))[0].item())
+    assert believed[1] > believed[0]
+
+
 def test_many_points_are_thinned(model):
     model.fit([curve((x / 100, 0.5), tuple(range(20, 620, 20))) for x in range(100)])
     mean, _ = model.predict(np.array([[0.5, 0.5]]), np.array([[300.0]]))

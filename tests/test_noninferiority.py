@@ -8,6 +8,8 @@ import pytest
 from tuner.noninferiority import (
     LookPlan,
     candidate_alpha,
+    chance_of_proof,
+    least_deviation,
     nominal_levels,
     p_of_loss,
     pooled_deviation,
@@ -65,6 +67,64 @@ def test_a_noisier_reference_makes_the_claim_harder():
     allowances = [plan.allowance(MARGIN, noise) for noise in (0.0002, 0.0006, 0.001, 0.002)]
     assert allowances == sorted(allowances, reverse=True)
     assert allowances[-1] < 0, "of this spread nothing can be proven by so few runs"
+
+
+# test accuracies of seeds: those of Caffe's default agree far better than a candidate's
+AGREES, VARIES = 0.0002, 0.0009
+
+
+def test_so_it_is_where_the_default_s_seeds_happen_to_agree():
+    random = np.random.default_rng(2)
+    plan = LookPlan((5, 5, 5), (2, 4, 6), candidate_alpha(0.05, 0))
+    hits = {0.0: 0, least_deviation(0.99, 10_000): 0}
+    for _ in range(STUDIES):
+        default = random.normal(0.99, AGREES, 5).tolist()
+        runs = random.normal(0.99 - MARGIN, VARIES, 6).tolist()
+        for least in hits:
+            hits[least] += any(
+                p_of_loss(runs[:count], default, MARGIN, least) < plan.level(count)
+                for count in plan.candidate_runs
+            )
+    none, some = (hits[least] / STUDIES for least in hits)
+    assert some <= 0.05 < none
+
+
+def test_a_perfect_default_is_not_known_exactly():
+    assert 0 < least_deviation(1.0, 10_000) < least_deviation(0.99, 10_000)
+    assert least_deviation(0.99, 40_000) == pytest.approx(least_deviation(0.99, 10_000) / 2)
+
+
+@pytest.mark.parametrize(
+    ("runs", "low", "high"),
+    [
+        ([0.9895, 0.9893], 0.9, 1.0),
+        ([0.9880, 0.9881], 0.0, 0.01),
+        ([0.9891], 0.1, 0.9),
+        ([0.9895] * 6, 1.0, 1.0),
+        ([0.9880] * 6, 0.0, 0.0),
+    ],
+)
+def test_the_chance_of_a_proof_follows_what_was_seen(runs, low, high):
+    plan = LookPlan((5, 5, 5), (2, 4, 6), 0.025)
+    default = [0.9900, 0.9906, 0.9894, 0.9903, 0.9897]
+    assert low <= chance_of_proof(runs, default, plan, MARGIN, 0.0005) <= high
+
+
+def test_what_is_given_up_would_seldom_have_been_proven():
+    random = np.random.default_rng(3)
+    plan = LookPlan((5, 5, 5), (2, 4, 6), candidate_alpha(0.05, 0))
+    given_up = proven = 0
+    for _ in range(STUDIES):
+        default = random.normal(0.99, DEVIATION, 5).tolist()
+        runs = random.normal(0.9892, DEVIATION, 6).tolist()
+        if chance_of_proof(runs[:2], default, plan, MARGIN, 0.0005) < 0.1:
+            given_up += 1
+            proven += any(
+                p_of_loss(runs[:count], default, MARGIN, 0.0005) < plan.level(count)
+                for count in (4, 6)
+            )
+    assert given_up
+    assert proven / given_up < 0.15
 
 
 def test_too_few_runs_prove_nothing():

@@ -38,8 +38,17 @@ def test_noise_makes_it_harder(noisier):
 
 
 def test_a_larger_test_split_is_less_noisy_than_the_looks_at_validation():
-    equal = changed(val_images=10_000)
-    assert TARGET.log_error > equal.log_error
-    assert TARGET.spread < equal.spread
-    assert changed(val_images=20_000).spread == equal.spread
-    assert changed(val_images=0).spread == equal.spread
+    assert TARGET.log_error > changed(val_images=10_000).log_error
+    assert changed(val_images=20_000).log_error == changed(val_images=10_000).log_error
+
+
+def test_what_the_images_of_a_split_cause_falls_with_their_number():
+    assert TARGET.own_of(5_000) == pytest.approx(2 * TARGET.own_of(20_000))
+    assert TARGET.own_of(0) == 0.0
+    assert changed(val_images=0).spread < TARGET.spread, "nothing is known of the split"
+    assert changed(test_accuracy=0.9, val_accuracy=0.9).own_of(5_000) < TARGET.own_of(5_000)
+
+
+def test_errors_on_the_test_split_are_put_to_the_scale_of_validation():
+    assert TARGET.by_test == pytest.approx(0.0088 / 0.0091)
+    assert 0 < changed(test_accuracy=1.0).by_test < 100

@@ -44,6 +44,14 @@ def test_what_nearly_diverged_is_no_curve_to_learn_from(cube):
     assert len(cube.curves([shaky])) == 1, "without a default nothing tells"
 
 
+def test_an_end_on_the_test_split_tells_by_other_images(cube):
+    verified = trained(1, (0.88, 0.95), test_accuracy=0.94)
+    curve, end = cube.curves([verified], by_test=0.5)
+    assert curve == cube.curves([verified])[0]
+    assert (end.place, end.iterations, end.shares) == (curve.place, (200,), False)
+    assert end.accuracy == pytest.approx((0.97,))
+
+
 def test_a_low_rate_is_slow_and_not_unstable(cube):
     slow = trained(1, (0.3, 0.5), LOW)
     assert len(cube.curves([OWN, slow])) == 2

@@ -405,19 +405,19 @@ def test_one_whole_run_proves_nothing_but_may_be_enough_to_give_up():
 
 def test_a_candidate_is_proven_at_the_look_that_shows_it():
     assert verdict(0.9902, 0.9898) == (1, True, True)
-    assert verdict(0.9888, 0.9892) == (1, False, None), "open: the next look may show it"
-    assert verdict(0.9888, 0.9892, 0.9899) == (2, True, True)
+    assert verdict(0.9889, 0.9891) == (1, False, None), "open: the next look may show it"
+    assert verdict(0.9889, 0.9891, 0.9899) == (2, True, True)
     # what was proven stays so, whatever runs follow
     assert verdict(0.9902, 0.9898, 0.9) == (1, True, True)
 
 
-def test_it_is_refuted_as_soon_as_it_seems_worse_by_the_margin():
-    assert verdict(0.9875, 0.9880) == (1, False, False)
-    assert verdict(0.9881, 0.9882) == (1, False, None)
+def test_it_is_refuted_as_soon_as_further_looks_are_not_likely_to_prove_it():
+    assert verdict(0.9881, 0.9882) == (1, False, False)
+    assert verdict(0.9889, 0.9891) == (1, False, None)
 
 
 def test_it_is_refuted_at_the_last_look():
-    rows = (0.9881, 0.9884, 0.9885)
+    rows = (0.9890, 0.9889, 0.9891)
     assert verdict(*rows, repeats=4) == (2, False, None)
     assert verdict(*rows, repeats=3) == (2, False, False)
 
@@ -430,7 +430,8 @@ def test_a_later_candidate_needs_more_to_be_proven():
 
 
 def test_a_candidate_is_compared_with_what_was_known_of_the_default_then():
-    plan = make_plan(CANDIDATE, config=LONG, accuracies=())
+    wide = dataclasses.replace(LONG, accuracy_margin=0.005)
+    plan = make_plan(CANDIDATE, config=wide, accuracies=())
     runs = outcomes(plan, 0.99, 0.99, 0.99)
     # the default falls in the third round, which the second look does not know
     low = [
@@ -456,10 +457,10 @@ def test_without_any_accuracy_of_the_default_a_candidate_is_open_until_its_last_
 def test_of_trade_offs_beside_a_candidate_nothing_is_claimed():
     plan = make_plan(CANDIDATE, make_entrant(2, 10.0))
     seen = Readings(plan, outcomes(plan, 0.99, 0.99, 0.99))
-    assert seen.no_loss(1) == (1, True)
+    assert seen.no_loss(1) == (2, True)
     assert seen.no_loss(2) == (0, False)
     alone = make_plan(make_entrant(2, 10.0))
-    assert Readings(alone, outcomes(alone, 0.99, 0.99, 0.99)).no_loss(1) == (1, True)
+    assert Readings(alone, outcomes(alone, 0.99, 0.99, 0.99)).no_loss(1) == (2, True)
 
 
 def test_against_a_part_of_the_default_nothing_is_called_no_loss():

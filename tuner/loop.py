@@ -275,7 +275,7 @@ class StudyLoop:
         target = self._target()
         if target is None:
             return [0.0] * len(points)
-        self._outlook.learn([*self.trials, *self._further()])
+        self._outlook.learn([*self.trials, *self._further()], target)
         return self._outlook.chances(points, target)
 
     # -- verification ---------------------------------------------------------------------------

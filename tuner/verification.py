@@ -334,10 +334,10 @@ class Verification:
         first = not plan.rounds
         allowed_s = min(left_s, self._most_while_searching_s)
         if last:
-            allowed_s = left_s + (self._overtime_s if first else 0.0)
+            allowed_s = left_s + (0.0 if self._has_proven else self._overtime_s)
         picked = self._picked(points, chances, allowed_s)
         for_others_s = left_s if last else _FOR_TRADE_OFFS * left_s
-        if any(each.beside for each in picked) and not last:
+        if any(each.beside for each in picked) and not (last and self._has_proven):
             for_others_s = 0.0  # no times are compared before the candidate's accuracy is proven
         spent_s = self._cost_s(picked)
         if last:

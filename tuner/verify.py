@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from scipy import stats
 
 from tuner.attainment import Estimate, front_confidence
-from tuner.noninferiority import p_of_loss, pooled_deviation
+from tuner.noninferiority import chance_of_proof, least_deviation, p_of_loss, pooled_deviation
 from tuner.pareto import Objective
 from tuner.plan import LEAST_ROUNDS, Plan
 from tuner.trial import Interval, TrialKind, TrialResult
@@ -26,6 +26,7 @@ from tuner.verified import Comparison, CostRatio, Role, Verified
 
 _LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
 _ROUNDED = 1 / math.sqrt(12)  # deviation of what is counted in whole images, by an image
+_HOPE = 0.1  # of a proof, below which a candidate is given up
 _SURELY = 0.01  # level at which the default's own params are called worse at another setting
 _LEAST_CPU_S = 0.5  # the kernel counts in hundredths of a second
 
@@ -125,11 +126,12 @@ class Readings:
         looks = [count for count in planned.candidate_runs if count <= len(whole)]
         for number, count in enumerate(looks, 1):
             known = whole[:count]
+            default = self.of_default(known[-1][0])
             p = p_of_loss(
                 [accuracy for _, accuracy in known],
-                self.of_default(known[-1][0]),
+                default,
                 self.plan.margin(index),
-                _ROUNDED / self.plan.test_images,
+                self._least_deviation(default),
             )
             if p < (planned.level(count) or 0.0):
                 return number, True
@@ -138,20 +140,26 @@ class Readings:
     def verdict(self, index: int) -> bool | None:
         """Whether a candidate is proven to be what it is for, or refuted; ``None`` while open.
 
-        It is refuted after its last planned look, or as soon as it seems worse by the margin:
-        giving up early makes no false claim more likely.
+        It is refuted after its last planned look, or as soon as that is not likely to prove it.
         """
         _, proven = self.no_loss(index)
         if proven:
             return True
-        mine = self.accuracies(index)
-        if len(mine) >= self.plan.looks(index).candidate_runs[-1]:
+        mine, plan = self.accuracies(index), self.plan.looks(index)
+        if len(mine) >= plan.candidate_runs[-1]:
             return False
         default = self.of_default()
         if not (mine and default):
             return None
-        worse = statistics.fmean(mine) < statistics.fmean(default) - self.plan.margin(index)
-        return False if worse else None
+        margin = self.plan.margin(index)
+        hope = chance_of_proof(mine, default, plan, margin, self._least_deviation(default))
+        return False if hope < _HOPE else None
+
+    def _least_deviation(self, default: Sequence[float]) -> float:
+        """Between the seeds of what is tested against these accuracies of the default."""
+        if not default:
+            return 0.0
+        return least_deviation(statistics.fmean(default), self.plan.test_images)
 
 
 def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:

@@ -10,6 +10,7 @@ doi:10.48550/arXiv.1206.2944; of a front: doi:10.1109/TEVC.2005.859463).
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -32,8 +33,41 @@ _QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 5
 _TIMES = 48
 _DEVIATION = 1.4826  # of a normal distribution, by the median of its absolute values
 _LEAST_VARIANCE = 1e-8  # of a prediction; rounding may take it below zero
+_NAME = 1e-9  # from place to place; see ``CurveModel._data``
 _BLIND = 40  # places at which the model is told that the first iteration still guesses
 BLIND_ERROR = 0.9  # of ten classes
+
+
+@functools.cache
+def _shared_by_place() -> Any:
+    """The class of the kernel below; scikit-learn takes a second to import."""
+    from sklearn.gaussian_process.kernels import Kernel, StationaryKernelMixin
+
+    class SharedByPlace(StationaryKernelMixin, Kernel):  # type: ignore[misc]
+        """What all looks at a place have in common and no other place has.
+
+        Args:
+            variance: Of it.
+        """
+
+        def __init__(self, variance: float = 0.0) -> None:
+            self.variance = variance
+
+        def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:  # noqa: N803 - scikit-learn's
+            names, others = X[:, 0], (X if Y is None else Y)[:, 0]
+            same = (names[:, None] == others[None, :]) & (names[:, None] != 0)
+            found = self.variance * same
+            return (found, np.empty((len(X), len(X), 0))) if eval_gradient else found
+
+        def diag(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's
+            return self.variance * (X[:, 0] != 0)
+
+    return SharedByPlace
+
+
+def shared_by_place(variance: float) -> Any:
+    """A kernel for what all looks at a place have in common and no other place has."""
+    return _shared_by_place()(variance)
 
 
 @dataclass(frozen=True)
@@ -44,11 +78,13 @@ class Curve:
         place: Of its params in the unit cube, shape (d,).
         iterations: At the checkpoints, ascending, shape (k,).
         accuracy: Fractions 0–1, shape (k,).
+        shares: Whether it was looked at by the same images as other curves of this place.
     """
 
     place: tuple[float, ...]
     iterations: tuple[int, ...]
     accuracy: tuple[float, ...]
+    shares: bool = True
 
 
 class CurveModel:
@@ -72,8 +108,15 @@ class CurveModel:
         self._fitted_with = 0
         self._libraries: ThreadpoolController | None = None
 
-    def fit(self, curves: Sequence[Curve]) -> None:
-        """Learn all curves anew."""
+    def fit(self, curves: Sequence[Curve], own: float = 0.0) -> None:
+        """Learn all curves anew.
+
+        Args:
+            curves: All that are known.
+            own: Standard deviation of the logarithm of the error by which all looks at one place
+                are off together, as they are at the same images. The best of many places is
+                mostly the luckiest; predictions are without that.
+        """
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -82,10 +125,13 @@ class CurveModel:
         afresh = self._kernel is None or len(points) >= _REFIT * self._fitted_with
         kernel = self._kernel
         if kernel is None:
-            dimensions = points.shape[1] - 1
+            dimensions = points.shape[1] - 2
             bounds = [*[_SCALES] * dimensions, _ALONG]
-            smooth = Matern([*[0.5] * dimensions, 0.8], bounds, nu=2.5)
+            # the first dimension names the place, and is too small to be one
+            smooth = Matern([0.5, *[0.5] * dimensions, 0.8], [_SCALES, *bounds], nu=2.5)
             kernel = ConstantKernel(1.0, (0.3, 5.0)) * smooth + WhiteKernel(0.015, _NOISE)
+            if own:
+                kernel += shared_by_place(own**2 / float(np.var(targets)))
         self._model = GaussianProcessRegressor(
             kernel,
             normalize_y=True,
@@ -101,12 +147,14 @@ class CurveModel:
         self.noise = _DEVIATION * float(np.median(np.abs(apart)))
 
     def _data(self, curves: Sequence[Curve]) -> tuple[_Array, _Array]:
-        """Points, shape (n, d + 1), and logarithms of the error, shape (n,).
+        """Points, shape (n, d + 2), and logarithms of the error, shape (n,).
 
         Wherever a run is, it begins by guessing blindly, which the process must be told.
         """
+        names = {curve.place: _NAME * number for number, curve in enumerate(curves, 1)}
         rows = [
             (
+                names[curve.place] if curve.shares else 0.0,
                 *curve.place,
                 math.log(iteration) / self._scale,
                 math.log(1 - accuracy + LEAST_ERROR),
@@ -118,8 +166,9 @@ class CurveModel:
         if len(data) > _MOST_POINTS:
             kept = np.linspace(0, len(data) - 1, _MOST_POINTS).round().astype(int)
             data = data[kept]
-        places = np.random.default_rng(self._seed).random((_BLIND, data.shape[1] - 2))
-        blind = np.column_stack([places, np.zeros(_BLIND), np.full(_BLIND, math.log(BLIND_ERROR))])
+        places = np.random.default_rng(self._seed).random((_BLIND, data.shape[1] - 3))
+        none = np.zeros(_BLIND)
+        blind = np.column_stack([none, places, none, np.full(_BLIND, math.log(BLIND_ERROR))])
         data = np.concatenate([data, blind])
         return data[:, :-1], data[:, -1]
 
@@ -147,6 +196,7 @@ class CurveModel:
         count, length = iterations.shape
         points = np.concatenate(
             [
+                np.zeros((count * length, 1)),
                 np.repeat(places, length, axis=0),
                 (np.log(iterations) / self._scale).reshape(-1, 1),
             ],
@@ -154,10 +204,14 @@ class CurveModel:
         )
         with self._one_thread():
             mean, deviation = self._model.predict(points, return_std=True)
-        kernel: Any = self._kernel
-        look = kernel.k2.noise_level * self._model._y_train_std**2
+        look = self._white_noise() * self._model._y_train_std**2
         deviation = np.sqrt(np.maximum(deviation**2 - look, _LEAST_VARIANCE))
         return mean.reshape(count, length), deviation.reshape(count, length)
+
+    def _white_noise(self) -> float:
+        """Variance of a look, as the process has it."""
+        parameters: Any = self._model.kernel_.get_params()
+        return float(next(v for name, v in parameters.items() if name.endswith("noise_level")))
 
 
 def expected_accuracy(mean: _Array) -> _Array:

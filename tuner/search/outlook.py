@@ -22,6 +22,9 @@ from tuner.trial import TrialResult
 
 _Array = np.typing.NDArray[np.float64]
 _OF_SAMPLING = 0.7  # usual spread between seeds by that of sampling the images
+_BETWEEN_SPLITS = (
+    0.15  # of wrong images are hard for one configuration alone: references/ of MNIST
+)
 _NEAR = 2.0  # times the default's error, beyond which no point has a chance
 _QUANTILES = tuple(stats.norm.ppf((np.arange(7) + 0.5) / 7))
 
@@ -94,11 +97,34 @@ class Target:
     def spread(self) -> float:
         """Standard deviation of the logarithm of the error that training says nothing of.
 
-        Of the mean over the seeds that will verify a candidate, and over the default's.
+        Of the mean over the seeds that will verify a candidate, and over the default's; and of
+        how a candidate's error on the one split differs from that on the other.
         """
         own = self._own_deviation**2 / self.looks.default_runs[-1]
         candidate = self._candidate_deviation**2 / self.looks.candidate_runs[-1]
-        return math.sqrt(own + candidate) / self._error
+        return math.hypot(math.sqrt(own + candidate) / self._error, self._between_splits)
+
+    @property
+    def _between_splits(self) -> float:
+        """The same, of what a candidate's and the default's errors owe to the images of a split.
+
+        But for what a candidate's owes to the validation split, which the curve model knows of.
+        """
+        if not self.val_images:
+            return 0.0
+        return math.hypot(
+            self.own_of(self.val_images), math.sqrt(2) * self.own_of(self.test_images)
+        )
+
+    @property
+    def by_test(self) -> float:
+        """Error on the validation split by that on the test split."""
+        return (1 - self.val_accuracy) / max(1 - self.test_accuracy, 1 / self.test_images)
+
+    def own_of(self, images: int) -> float:
+        """Standard deviation of the logarithm of an error that so many images cause."""
+        error = max(1 - self.test_accuracy, 1 / self.test_images)
+        return math.sqrt(_BETWEEN_SPLITS / (error * images)) if images else 0.0
 
     def is_near(self, point: TrialResult) -> bool:
         """Whether a point is accurate enough for its chance to be worth a thought."""
@@ -177,11 +203,12 @@ class Outlook:
         self._cube, self._model = AccuracyCube(space), CurveModel(int(iterations.high), seed)
         self._learnt = 0
 
-    def learn(self, results: Sequence[TrialResult]) -> None:
+    def learn(self, results: Sequence[TrialResult], target: Target) -> None:
         """Learn the curves of all that was trained, anew if there is more of it."""
-        curves = self._cube.curves(results) if len(results) != self._learnt else []
+        news = len(results) != self._learnt
+        curves = self._cube.curves(results, target.by_test) if news else []
         if curves:
-            self._model.fit(curves)
+            self._model.fit(curves, target.own_of(target.val_images))
             self._learnt = len(results)
 
     @property

@@ -43,8 +43,15 @@ class AccuracyCube:
             _coordinate(self._space.params[name], params[name], params) for name in self._names
         )
 
-    def curves(self, results: Sequence[TrialResult]) -> list[Curve]:
-        """The learning curves of what was trained and did not diverge, nor nearly."""
+    def curves(self, results: Sequence[TrialResult], by_test: float = 0.0) -> list[Curve]:
+        """The learning curves of what was trained and did not diverge, nor nearly.
+
+        Args:
+            results: Of trainings.
+            by_test: Error on the validation split by that on the test split. Ends that were looked
+                at on the test split tell of a curve too, by other images than those by which it
+                was chosen; 0 where they do not.
+        """
         found = []
         lost = self._lost(results)
         for each in results:
@@ -57,6 +64,10 @@ class AccuracyCube:
                         tuple(point.val_accuracy for point in points),
                     )
                 )
+            if by_test and each.usable and each.test_accuracy is not None and points:
+                seen = max(0.0, 1 - by_test * (1 - each.test_accuracy))
+                place = self.place(each.params)
+                found.append(Curve(place, (each.iterations,), (seen,), shares=False))
         return found
 
     def stability(self, places: _Array, results: Sequence[TrialResult]) -> _Array:

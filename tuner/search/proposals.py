@@ -131,12 +131,13 @@ class Proposer:
         candidates = self._candidates(known, limit_s)
         if not candidates.fits.any():
             return None
-        curves = self._cube.curves(known.trained)
+        target = known.aim.target if known.aim else None
+        curves = self._cube.curves(known.trained, target.by_test if target else 0.0)
         if not curves:
             row = int(np.argmax(candidates.fits.any(axis=1)))
             last = self._grid[candidates.fits[row]].max()
             return self._asked(candidates.parts[row], last)
-        self._model.fit(curves)
+        self._model.fit(curves, target.own_of(target.val_images) if target else 0.0)
         return self._best(known, candidates, limit_s)
 
     # -- candidates -----------------------------------------------------------------------------
