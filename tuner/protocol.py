@@ -25,7 +25,8 @@ PROTOCOL = 1
 REQUEST, EVENTS, STOP = "trial.json", "events.jsonl", "stop"
 MAX_LINE_BYTES = 64 * 1024
 MAX_EVENTS_BYTES = 64 * 2**20
-"""Of one trial: some days of progress at two events a second."""
+"""Of one trial: some days of progress at two events a second, as the number of events is."""
+_MOST_EVENTS = 1_000_000
 _MOST_CHECKPOINTS = 10_000
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HALVINGS = 3  # at which a trial is looked at before its end
@@ -168,6 +169,7 @@ class EventLog:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     attested: dict[str, Any] = field(default_factory=dict)
     _offset: int = 0
+    _count: int = 0
 
     def read(self) -> bool:
         """Take in what was appended since the last call. Returns whether anything was.
@@ -188,6 +190,9 @@ class EventLog:
 
     def _take(self, event: dict[str, Any]) -> None:
         name = event["event"]
+        self._count += 1
+        if self._count > _MOST_EVENTS:
+            raise ProtocolError(f"more than {_MOST_EVENTS:,} events")
         if self.result is not None:
             raise ProtocolError(f"event {name!r} after the result")
         self._note(name, event)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(60)
         ("large_files", TrialStatus.OVER_LIMIT, "64 MiB in its folder"),
         ("flood_output", TrialStatus.OVER_LIMIT, "64 MiB of output"),
         ("flood_events", TrialStatus.INVALID, "64 MiB of events"),
+        ("many_events", TrialStatus.INVALID, "10,000 events"),
         ("flood_checkpoints", TrialStatus.INVALID, "10,000 checkpoints"),
         ("hide_memory", TrialStatus.OUT_OF_MEMORY, "256 MiB"),
         ("survive", TrialStatus.LEFT_PROCESSES, "left running"),
@@ -35,6 +36,8 @@ def test_a_bound_ends_a_trial_by_name(
 ):
     if name == "large_files":  # no test needs to fill the disk
         monkeypatch.setattr("tuner.watch._MOST_BYTES", 64 * 2**20)
+    if name == "many_events":  # nor to write for days
+        monkeypatch.setattr("tuner.protocol._MOST_EVENTS", 10_000)
     memory = 256 if name == "hide_memory" else 8 * 1024
     hostile = dataclasses.replace(hostile, memory_limit_bytes=memory * 2**20)
     result = run_trial(hostile, attack(name, time_limit_s=40.0))

@@ -118,9 +118,17 @@ def sparse_file(trial):
 
 
 def flood_events(trial):
-    line = b'{"event": "progress", "iteration": 1, "train_time_s": 0.001}\n' * 10_000
+    text = b'{"event": "progress", "iteration": 1, "train_time_s": 0.001, "x": "%s"}\n'
+    lines = (text % (b"x" * 4000)) * 100
     with open(os.path.join(trial.folder, EVENTS), "ab") as target:
-        target.writelines([line] * 200)
+        target.writelines([lines] * 200)
+    time.sleep(20)
+
+
+def many_events(trial):
+    line = b'{"event": "progress", "iteration": 1, "train_time_s": 0.001}\n'
+    with open(os.path.join(trial.folder, EVENTS), "ab") as target:
+        target.write(line * 20_000)
     time.sleep(20)
 
 
@@ -173,8 +181,8 @@ def escape_terminal(trial):
 ATTACKS = {each.__name__: each for each in (
     link_host_files, link_events, pipe_events, folder_events, socket_events, forbid_events,
     forge_earlier, forbid_folders, read_secret, fork_bomb, many_files, deep_folders, large_files,
-    sparse_file, flood_events, flood_checkpoints, flood_output, hide_memory, survive, connect,
-    escape_terminal,
+    sparse_file, flood_events, many_events, flood_checkpoints, flood_output, hide_memory, survive,
+    connect, escape_terminal,
 )}  # fmt: skip
 
 
