@@ -56,6 +56,7 @@ FLOORS = {
     "tracking": 3,
     "report": 3,
     "study_folder": 3,
+    "kept_studies": 4,
     "baseline": 4,
     "preparation": 4,
     "recording": 4,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from tests.report_samples import make_result
 from tuner.config import BudgetConfig, VerifyConfig
 from tuner.errors import ConfigError, StorageError
 from tuner.space import SearchSpace
-from tuner.study_folder import StudyFolder, study_id, write_atomically
+from tuner.study_folder import StudyFolder, home_id, study_id, write_atomically
 from tuner.trial import TrialKind, TrialStatus
 
 # processes are started, which takes longer where neighbours take the CPU
@@ -86,6 +88,45 @@ def test_a_damaged_record_is_named_with_its_remedy(tmp_path):
         StudyFolder(path)
 
 
+@pytest.mark.parametrize("content", ["", "{half", "[]", '{"trial": 3}', "\0" * 64])
+def test_a_damaged_result_is_set_aside_and_named(folder, content):
+    for number in (1, 2):
+        folder.keep(make_result(number, 0.9, 10.0))
+    result = folder.trials / "search-0001" / "result.json"
+    result.write_text(content)
+    assert [each.trial.number for each in folder.results(TrialKind.SEARCH)] == [2]
+    assert folder.damaged == ["search-0001"]
+    assert result.with_name("result.json.damaged").read_text() == content
+    assert not result.exists()
+
+
+def test_a_crash_on_a_full_disk_is_no_result(folder, monkeypatch):
+    crashed = dataclasses.replace(make_result(1, 0.9, 10.0), status=TrialStatus.CRASHED)
+    monkeypatch.setattr("tuner.study_folder._LEAST_FREE_BYTES", 2**80)
+    with pytest.raises(OSError, match="No space left"):
+        folder.keep(crashed)
+    assert folder.results(TrialKind.SEARCH) == []
+
+
+def test_a_write_that_fails_leaves_the_old_content(tmp_path, monkeypatch):
+    target = tmp_path / "file.json"
+    write_atomically(target, "one")
+
+    def full(_handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(target, "two")
+    assert target.read_text() == "one"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_home_keeps_its_id_and_no_other_has_it(tmp_path):
+    first, second = home_id(tmp_path / "one"), home_id(tmp_path / "two")
+    assert first == home_id(tmp_path / "one") != second
+
+
 def test_an_unwritable_place_is_one_line():
     with pytest.raises(StorageError, match="TUNER_HOME"):
         StudyFolder(Path("/proc/nowhere/study"))
@@ -102,6 +143,18 @@ def test_writing_leaves_no_half_file(tmp_path):
 def _id(config, digits, **changes):
     space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
     return study_id(dataclasses.replace(config, **changes), space, digits, "sqlite:///x")
+
+
+def test_the_same_study_elsewhere_is_another_one_of_its_kin(config, digits, tmp_path):
+    studies = tmp_path / "studies"
+    before = StudyFolder(studies / "before")
+    before.save(kin=_id(config, digits), machine={"kernel": "6.1"})
+    other = StudyFolder(studies / "other")
+    other.save(kin=_id(config, digits, seed=7), machine={})
+    now = StudyFolder(studies / "now")
+    assert list(now.kin(_id(config, digits))) == [("before", {"kernel": "6.1"})]
+    for each in (before, other, now):
+        each.close()
 
 
 def test_a_larger_budget_is_the_same_study(config, digits):

@@ -59,8 +59,9 @@ def _one_line(text: str) -> str:
 
 def _tune(words: Sequence[str]) -> int:
     from tuner.composing import run_each
+    from tuner.databases import without_passwords
 
-    command = " ".join(["python -m tuner", *map(_quoted, words)])
+    command = " ".join(["python -m tuner", *map(_quoted, without_passwords(words))])
     codes: list[int] = []
     failures: list[Exception] = []
 

@@ -31,10 +31,13 @@ class BaselineCache:
         self.folder = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def fetch(self, target: Path) -> TrialResult | None:
-        """Copy the kept run's folder to ``target`` and return its result; ``None`` without one."""
+        """Copy the kept run's folder to ``target`` and return its result.
+
+        ``None`` where there is none, or what is there is damaged.
+        """
         try:
             result = TrialResult.from_json((self.folder / RESULT).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
         shutil.copytree(self.folder, target, dirs_exist_ok=True)
         return result

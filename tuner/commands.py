@@ -13,7 +13,13 @@ import yaml
 
 from tuner.errors import ConfigError, NothingRecommended, RuntimeUnavailable
 from tuner.progress import make_progress
-from tuner.registry import list_datasets, list_frameworks, load_dataset_config, load_framework
+from tuner.registry import (
+    list_datasets,
+    list_frameworks,
+    load_dataset_config,
+    load_framework,
+    tuner_home,
+)
 from tuner.runtimes import Runtime, ensure_installed, find_runtime
 
 
@@ -215,6 +221,35 @@ def datasets_command(words: Sequence[str]) -> int:
     return 0
 
 
+def studies_command(words: Sequence[str]) -> int:
+    """See and remove what this machine keeps of studies so that they can go on.
+
+    python -m tuner studies list|remove [study ...|all] [older_than_days=30]
+
+    list: each study, newest first. remove: delete its folder in TUNER_HOME; its results stay in
+    MLflow. older_than_days= leaves out what was written since.
+    """
+    from tuner.kept_studies import kept_studies, remove_study
+
+    own = [word for word in words if word.startswith("older_than_days=")]
+    oldest_s = 86_400 * _read(own, {"older_than_days": float}).get("older_than_days", 0.0)
+    action, names, _ = _action([word for word in words if word not in own], ("list", "remove"))
+    kept = [each for each in kept_studies(tuner_home()) if each.age_s >= oldest_s]
+    if action == "list":
+        for each in kept:
+            print(
+                f"{each.id}  {each.state:11}  {each.framework:10} {each.dataset:14} "
+                f"{each.trials:4} trials  {each.elapsed_s:7,.0f} s  {each.size / 2**20:6.1f} MiB  "
+                f"{each.age_s / 86_400:5.1f} days old"
+            )
+        return 0
+    _require(names, action, [*(each.id for each in kept), "all"])
+    ended = [each.id for each in kept if each.state != "running"]
+    for name in ended if names == ["all"] else names:
+        print(f"{name}: {remove_study(tuner_home(), name) / 2**20:.1f} MiB freed")
+    return 0
+
+
 def _action(words: Sequence[str], actions: Sequence[str]) -> tuple[str, list[str], str | None]:
     """The action, the names after it, and the framework path."""
     names = [word for word in words if "=" not in word]
@@ -319,6 +354,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "report": report_command,
     "runtimes": runtimes_command,
     "datasets": datasets_command,
+    "studies": studies_command,
     "reference": reference_command,
     "doctor": doctor_command,
     "ui": ui_command,

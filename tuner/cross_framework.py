@@ -18,7 +18,7 @@ from tuner import measure
 from tuner.config import FrameworkConfig, TuneConfig, objectives_of
 from tuner.datasets import Dataset, load_dataset
 from tuner.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable
-from tuner.preparation import load_space, results_place
+from tuner.preparation import identify, load_space, results_place, shown_config
 from tuner.progress import StudyProgress, make_progress
 from tuner.provision import core_sets
 from tuner.registry import list_frameworks, load_framework, tuner_home
@@ -106,13 +106,13 @@ def _prepare(
         framework.runtime.install = install
     own = dataclasses.replace(config, framework=framework, frameworks=[])
     space = load_space(own)
-    obstacle = ""
     try:
         space.default(dataset.name, config.model)
-        ensure_installed(find_runtime(framework, sandbox=config.sandbox), progress.task)
+        runtime = find_runtime(framework, sandbox=config.sandbox)
+        ensure_installed(runtime, progress.task)
     except (ConfigError, RuntimeUnavailable) as error:
-        obstacle = str(error)
-    return _Entrant(own, study_id(own, space, dataset, uri), obstacle)
+        return _Entrant(own, study_id(own, space, dataset, uri), str(error))
+    return _Entrant(own, identify(own, space, dataset, uri, runtime), "")
 
 
 class _Shares:
@@ -239,7 +239,7 @@ class _CrossStudy:
                 "model": result.model,
                 "fingerprint": measure.fingerprint(result.machine),
             },
-            params=dataclasses.asdict(self.config),
+            params=shown_config(self.config),
             dataset=TrackedDataset(self.dataset.name, self.dataset.digest, self.dataset.origin),
         )
         tracker.finish(

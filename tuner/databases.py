@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote_plus
 
 from filelock import FileLock
 from sqlalchemy import NullPool, create_engine, func, make_url, select
 from sqlalchemy.exc import ArgumentError
 
+_HIDDEN = "***"
+_SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a query's part
 _LOCK = int.from_bytes(b"tuner")  # PostgreSQL's advisory locks have numbers for names
 
 
@@ -50,8 +54,22 @@ def _kind(address: str) -> str:
 
 
 def without_password(address: str) -> str:
-    """An address as it may be shown and kept."""
+    """An address as it may be shown and kept: ``***`` for a password, also one of its query."""
     try:
-        return make_url(address).render_as_string(hide_password=True)
+        url = make_url(address)
     except ArgumentError:
         return address
+    hidden = {name: _HIDDEN for name in url.query if _SECRET.search(name)}
+    shown = url.update_query_dict(hidden).render_as_string(hide_password=True)
+    return shown.replace(quote_plus(_HIDDEN), _HIDDEN)
+
+
+def without_passwords(words: Iterable[str]) -> list[str]:
+    """Overrides such as ``storage=postgresql://…`` as they may be shown and kept."""
+    shown = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        bare = value.strip("'\"")
+        hidden = without_password(bare) if "://" in bare else bare
+        shown.append(f"{name}{equals}{value.replace(bare, hidden) if bare else value}")
+    return shown

@@ -8,17 +8,20 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner import measure
 from tuner.config import LONGER, TuneConfig
 from tuner.databases import can_be_held, without_password
+from tuner.datasets import Dataset
 from tuner.errors import ConfigError, StorageError
 from tuner.progress import StudyProgress
-from tuner.provision import core_sets, fetch, make_setup
+from tuner.provision import core_sets, fetch, host_facts, make_setup
 from tuner.registry import find_setting_file, tuner_home
 from tuner.runner import TrialSetup
+from tuner.runtimes import Runtime
 from tuner.space import Default, SearchSpace
-from tuner.study_folder import StudyFolder, study_id
+from tuner.study_folder import StudyFolder, home_id, study_id
 from tuner.tracking import check_writable, default_tracking_uri, load_fronts
 from tuner.trial import Params
 from tuner.warm_start import earlier_points
@@ -35,6 +38,14 @@ def results_place(config: TuneConfig) -> tuple[str, Path]:
             "which drivers of one study can lock in turn"
         )
     return uri, output
+
+
+def shown_config(config: TuneConfig) -> dict[str, Any]:
+    """The configuration as others may see it: without passwords."""
+    addresses = {
+        name: without_password(getattr(config, name)) for name in ("storage", "tracking_uri")
+    }
+    return dataclasses.asdict(config) | addresses
 
 
 def load_space(config: TuneConfig) -> SearchSpace:
@@ -88,8 +99,11 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     space.default(config.dataset.name, config.model)  # refused before anything is installed
     dataset, runtime = fetch(config, progress)
     default = space.default(dataset.name, config.model)
-    name = study_id(config, space, dataset, uri)
+    name = identify(config, space, dataset, uri, runtime)
     folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
+    if "kin" not in folder.facts:
+        kin = study_id(config, space, dataset, uri)
+        _introduce(folder, kin, config, dataset, runtime, progress)
     if config.search.warm_start:
         space = _warm(space, default.params, folder, config, uri)
     cores = core_sets(config.executor)[0]
@@ -97,6 +111,42 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
         config, dataset, runtime, folder=folder.trials, marker=folder.marker, cores=cores
     )
     return Preparation(space, default, setup, folder)
+
+
+def identify(
+    config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str, runtime: Runtime
+) -> str:
+    """The id of a study on this machine, with these libraries.
+
+    Drivers that share a study by ``storage=`` have it in common, each at its own place.
+    """
+    place = [measure.fingerprint(host_facts(config), runtime.packages())]
+    if not config.storage:
+        place.append(home_id(tuner_home()))
+    return study_id(config, space, dataset, uri, place)
+
+
+def _introduce(
+    folder: StudyFolder,
+    kin: str,
+    config: TuneConfig,
+    dataset: Dataset,
+    runtime: Runtime,
+    progress: StudyProgress,
+) -> None:
+    """Note what a new study is of, and say which one it follows after the machine has changed."""
+    machine = {**host_facts(config), **runtime.packages()}
+    for name, before in folder.kin(kin):
+        changed = [
+            f"{key} {before.get(key, 'none')} -> {machine.get(key, 'none')}"
+            for key in sorted({*before, *machine})
+            if before.get(key) != machine.get(key)
+        ]
+        progress.message(
+            f"study {name} was of another machine or other libraries ({', '.join(changed)}); it "
+            f"stays as it is, and study {folder.path.name} begins anew"
+        )
+    folder.save(kin=kin, machine=machine, framework=config.framework.name, dataset=dataset.name)
 
 
 @contextlib.contextmanager

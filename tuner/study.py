@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
+import errno
 import math
 import shutil
-import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -17,12 +16,12 @@ from tuner import measure
 from tuner.config import TuneConfig, objectives_of, parse_constraint
 from tuner.databases import without_password
 from tuner.default_trial import DefaultTrial
-from tuner.errors import NoTrialSucceeded
+from tuner.errors import NoTrialSucceeded, StorageError
 from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
 from tuner.interrupts import DeferredInterrupts
 from tuner.loop import StudyLoop
 from tuner.machine_race import MachineRace
-from tuner.preparation import Preparation, prepare, results_place
+from tuner.preparation import Preparation, prepare, results_place, shown_config
 from tuner.progress import StudyProgress, make_progress
 from tuner.provision import UNCONFINED, core_sets, host_facts
 from tuner.registry import tuner_home
@@ -30,6 +29,7 @@ from tuner.report import headline, study_metrics, write_report
 from tuner.results import StudyResult, default_warnings
 from tuner.runner import remove_worker_folders
 from tuner.search import (
+    STORAGE_FAULTS,
     Driver,
     FactoredSearch,
     JointSearch,
@@ -38,12 +38,14 @@ from tuner.search import (
     RayTuneSearch,
     Strategy,
 )
-from tuner.study_folder import write_atomically
-from tuner.tracking import TrackedDataset, Tracker, experiment_name
+from tuner.study_folder import home_id, write_atomically
+from tuner.tracking import Outbox, TrackedDataset, Tracker, experiment_name
 from tuner.trial import TrialKind, TrialResult
 from tuner.trial_runs import TrialRuns
 from tuner.validation import validate
 from tuner.verification import Verification
+
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 def tune(
@@ -95,8 +97,9 @@ class _Study:
         self.machine = host_facts(config)
         self.packages = self.setup.runtime.packages()
         self.fingerprint = measure.fingerprint(self.machine, self.packages)
-        name = f"{socket.gethostname()}:{self.folder.path}"
-        # several drivers can meet in a storage that is not the study's own
+        # several drivers can meet in a storage that is not the study's own; a host's name tells
+        # them apart no longer than a container lives
+        name = f"{home_id(tuner_home())}:{self.folder.path.name}"
         self.driver = Driver(name, self.fingerprint) if config.storage else None
         fresh = config.resume == "never"
         self.space, self.default = prepared.space, prepared.default
@@ -126,10 +129,12 @@ class _Study:
                 name=f"{self.setup.framework.name} {self.setup.dataset.requested} "
                 f"{self.folder.path.name}",
                 tags=self._study_tags(),
-                params=self._shown_config(),
+                params=shown_config(config),
                 fresh=fresh,
                 dataset=self._tracked_dataset(),
             )
+        # what is half written was left by a crashed driver: no other writes at the same time
+        self.outbox = Outbox(self.tracker, self.stored.alone, progress.message)
         self.runs = TrialRuns(
             self._make_executor, self.folder, self._track, config.budget, progress, interrupts
         )
@@ -217,22 +222,34 @@ class _Study:
         dataset = self.setup.dataset
         return TrackedDataset(dataset.name, dataset.digest, dataset.origin)
 
-    def _shown_config(self) -> dict[str, Any]:
-        """The configuration as others may see it."""
-        addresses = {
-            name: without_password(getattr(self.config, name))
-            for name in ("storage", "tracking_uri")
-        }
-        return dataclasses.asdict(self.config) | addresses
-
     def run(self, command: str) -> StudyResult:
         """Search, verify, report; whatever was done before is not done again."""
         try:
-            return self._run(command)
+            with self._writing():
+                return self._run(command)
         except Exception as error:
             if self.loop.leads:
                 self.tracker.fail(str(error) or type(error).__name__)
             raise
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Say in one line that nothing can be written any more; what is kept stays so."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _CANNOT_WRITE:
+                raise
+            place, why = error.filename or self.folder.path, error.strerror
+        except STORAGE_FAULTS as error:
+            place = without_password(self.config.storage) or self.folder.path
+            why = str(error.__cause__ or error).splitlines()[0]
+        else:
+            return
+        raise StorageError(
+            f"study {self.folder.path.name} stopped, as {place} cannot be written ({why}); what "
+            "it has measured is kept, and the same command goes on with it"
+        )
 
     def _run(self, command: str) -> StudyResult:
         self.command = command
@@ -242,9 +259,12 @@ class _Study:
                 f"study {self.folder.path.name} is complete; a larger budget goes on with it, "
                 "resume=never starts it anew"
             )
-            return self._result(complete=True)
+            result = self._result(complete=True)
+            if not self.folder.facts.get("tracked", True):
+                self._track_end(result)
+            return result
         if self.loop.leads:
-            self.tracker.begin()
+            self.outbox.begin()
         self.folder.restart_clock()
         self.folder.save(complete=False, started=self.folder.facts.get("started") or _now())
         try:
@@ -289,6 +309,11 @@ class _Study:
         self.loop.recall(trials)
         for result in (*trials, *verified):
             self._track(result)
+        if self.folder.damaged:
+            self.progress.message(
+                f"results of {', '.join(self.folder.damaged)} were damaged: they are set aside, "
+                "and measured again"
+            )
         if trials:
             self.progress.message(
                 f"going on with study {self.folder.path.name}: {len(trials)} trials and "
@@ -296,8 +321,7 @@ class _Study:
             )
 
     def _track(self, result: TrialResult) -> None:
-        with self.stored.alone():  # what is half written was left by one who is no more
-            self.tracker.log_trial(result, self.folder.trials / result.trial.name)
+        self.outbox.send(result, self.folder.trials / result.trial.name)
 
     def _result(self, *, complete: bool) -> StudyResult:
         dataset, budget, known = self.setup.dataset, self.config.budget, self.loop.known
@@ -344,19 +368,29 @@ class _Study:
                 f"{first.status.value}: {first.reason}; logs are in {self.folder.trials}"
             )
         self.progress.phase("report")
+        self._track_end(result)
+
+    def _track_end(self, result: StudyResult) -> None:
+        """Write the report, and send it with all that MLflow has not got yet."""
         folder = self.folder.path / "report"
         files = write_report(result, folder)
-        resolved = yaml.safe_dump(self._shown_config(), sort_keys=False)
+        resolved = yaml.safe_dump(shown_config(self.config), sort_keys=False)
         write_atomically(folder / "config.yaml", resolved)
         files.append(folder / "config.yaml")
         tags = {"elapsed_s": f"{result.elapsed_s:.0f}", "trials": str(len(result.trials))}
-        self.tracker.finish(
+        tracked = self.outbox.finish(
             files,
             tags,
             complete=result.complete,
             metrics=study_metrics(result),
             description="\n\n".join(headline(result)),
         )
+        self.folder.save(tracked=tracked)
+        if not tracked:
+            self.progress.message(
+                f"MLflow has not got all of study {self.folder.path.name}; its report is in "
+                f"{folder}, and the same command sends what is missing once MLflow answers"
+            )
 
 
 def _now() -> str:

@@ -7,13 +7,16 @@ sampler and MLflow are brought up to it after an interruption.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,13 +30,29 @@ from tuner.space import SearchSpace
 from tuner.trial import TrialKind, TrialResult, TrialStatus
 
 RESULT = "result.json"
-_STUDY = "study.json"
+STUDY = "study.json"
+_HOME_ID = "home-id"
+_LEAST_FREE_BYTES = 64 * 2**20  # below which a worker is ended, see ``Watch``
 
 
-def study_id(config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str) -> str:
+def study_id(
+    config: TuneConfig,
+    space: SearchSpace,
+    dataset: Dataset,
+    uri: str,
+    place: Sequence[str] = (),
+) -> str:
     """Short hash of what makes a study the same: all that decides its figures.
 
     How long it goes on does not, so a larger budget goes on with the same study.
+
+    Args:
+        config: Of the study.
+        space: That is searched.
+        dataset: That is trained on.
+        uri: MLflow's tracking address.
+        place: What tells the machine from others; without it, the studies that are the same but
+            for the machine have one id.
     """
     identity = {
         "framework": dataclasses.asdict(config.framework),
@@ -46,20 +65,61 @@ def study_id(config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str)
         ],
         "default": [config.baseline, config.budget.default_share],
         "kept": [without_password(uri), without_password(config.storage)],
+        "place": place,
         **({} if config.sandbox else {"sandbox": "off"}),
     }
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
+def home_id(home: Path) -> str:
+    """What tells this ``TUNER_HOME`` from all others, made up when it is first asked for.
+
+    The name of a host does not: containers get a new one, and two hosts may share one MLflow.
+
+    Raises:
+        StorageError: If it cannot be kept.
+    """
+    path = home / _HOME_ID
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), path.open("x", encoding="ascii") as target:
+            target.write(uuid.uuid4().hex)
+        return path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{error.filename or path} cannot be written ({error.strerror}); "
+        "point TUNER_HOME at a folder that can"
+    )
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a file that is there whole or not at all, also after a power cut."""
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as target:
-        target.write(text)
-        target.flush()
-        os.fsync(target.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding="utf-8") as target:
+            target.write(text)
+            target.flush()
+            os.fsync(target.fileno())
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # on a full disk every byte counts
+            partial.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Have a new name in a folder outlast a power cut, as ``fsync(2)`` of a file does not."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class StudyRecord(Protocol):
@@ -97,6 +157,9 @@ class StudyFolder:
         path: The folder; made if missing.
         fresh: Throw away what an earlier study of the same identity left.
 
+    Attributes:
+        damaged: Names of the trials whose result could not be read, and was set aside.
+
     Raises:
         ConfigError: If another process holds the study.
         StorageError: If the folder cannot be written.
@@ -117,13 +180,23 @@ class StudyFolder:
                 "or give this one another seed or another folder (output=)"
             ) from None
         except OSError as error:
-            raise StorageError(
-                f"{error.filename or path} cannot be written ({error.strerror}); "
-                "point TUNER_HOME at a folder that can"
-            ) from error
+            raise _unwritable(path, error) from error
+        self.damaged: list[str] = []
         self.facts: dict[str, Any] = self._load()
         self._resumed_s = time.monotonic()
         self._before_s = float(self.facts.get("elapsed_s", 0.0))
+
+    def kin(self, identity: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Name and machine of the studies that are the same as this one but for the machine.
+
+        Args:
+            identity: ``study_id`` without a place.
+        """
+        for path in sorted(self.path.parent.glob(f"*/{STUDY}")):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                facts = json.loads(path.read_text(encoding="utf-8"))
+                if facts.get("kin") == identity and path.parent != self.path:
+                    yield path.parent.name, facts.get("machine", {})
 
     @property
     def marker(self) -> str:
@@ -133,12 +206,12 @@ class StudyFolder:
 
     def _load(self) -> dict[str, Any]:
         try:
-            return dict(json.loads((self.path / _STUDY).read_text(encoding="utf-8")))
+            return dict(json.loads((self.path / STUDY).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
         except ValueError as error:
             raise StorageError(
-                f"{self.path / _STUDY} is damaged ({error}); resume=never starts the study anew"
+                f"{self.path / STUDY} is damaged ({error}); resume=never starts the study anew"
             ) from error
 
     @property
@@ -153,25 +226,40 @@ class StudyFolder:
     def save(self, **facts: Any) -> None:
         """Add to the study's facts; the time used so far is saved with them."""
         self.facts |= {**facts, "elapsed_s": self.elapsed_s}
-        write_atomically(self.path / _STUDY, json.dumps(self.facts, indent=1, default=str))
+        write_atomically(self.path / STUDY, json.dumps(self.facts, indent=1, default=str))
 
     def keep(self, result: TrialResult) -> None:
-        """Record a finished trial for good. An interrupted one is not finished."""
+        """Record a finished trial for good. An interrupted one is not finished.
+
+        Raises:
+            OSError: If it cannot be written, or the trial crashed while nothing could.
+        """
         if result.status is TrialStatus.INTERRUPTED:
             return
         folder = self.trials / result.trial.name
+        # no fault of its params
+        if result.status in (TrialStatus.CRASHED, TrialStatus.DISK_FULL) and self._is_full():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RESULT, result.to_json())
         self.save()
 
+    def _is_full(self) -> bool:
+        return shutil.disk_usage(self.trials).free < _LEAST_FREE_BYTES
+
     def results(self, *kinds: TrialKind) -> list[TrialResult]:
-        """All finished trials of these kinds, by number."""
-        found = [
-            TrialResult.from_json(path.read_text(encoding="utf-8"))
-            for kind in kinds
-            for path in self.trials.glob(f"{kind.value}-*/{RESULT}")
-        ]
+        """All finished trials of these kinds, by number; damaged ones are set aside."""
+        paths = (path for kind in kinds for path in self.trials.glob(f"{kind.value}-*/{RESULT}"))
+        found = [each for each in map(self._read, paths) if each is not None]
         return sorted(found, key=lambda each: each.trial.number)
+
+    def _read(self, path: Path) -> TrialResult | None:
+        try:
+            return TrialResult.from_json(path.read_text(encoding="utf-8"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            path.replace(path.with_name(f"{RESULT}.damaged"))
+            self.damaged.append(path.parent.name)
+            return None
 
     def close(self) -> None:
         """Let other processes have the study."""

@@ -2,12 +2,13 @@
 
 from tuner.search.factored import FactoredSearch
 from tuner.search.joint import JointSearch
-from tuner.search.optuna_study import Driver, OptunaStudy
+from tuner.search.optuna_study import STORAGE_FAULTS, Driver, OptunaStudy
 from tuner.search.outlook import Aim, Outlook, Target
 from tuner.search.raytune import RayTuneSearch
 from tuner.search.strategy import Probe, Races, Step, Stop, Strategy, Train, Verify, View
 
 __all__ = [
+    "STORAGE_FAULTS",
     "Aim",
     "Driver",
     "FactoredSearch",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -35,6 +35,8 @@ _STREAMS = 10**6
 _UNUSABLE = (
     *(SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, OSError, ValueError),
 )  # what a database that cannot be opened raises
+STORAGE_FAULTS = (optuna.exceptions.StorageInternalError, SQLAlchemyError)
+"""What the study's database raises once it cannot be read or written any more."""
 
 EndTrial = Callable[[int, optuna.Trial, list[float] | None], None]
 """Ends one of Optuna's trials, given our number of it; as failed without values."""
@@ -279,15 +281,29 @@ class OptunaStudy:
     def recall(self, results: Sequence[TrialResult]) -> None:
         """Go on where an earlier session stopped, which measured ``results``.
 
-        What it asked for and did not measure will be asked for again.
+        What it asked for and did not measure will be asked for again, and so will be what it was
+        told of and what is not among the results any more.
         """
         measured = {each.trial.number: each for each in results}
         self._told |= set(measured)
+        self._ask_again_for_lost(measured)
         for number in self.unfinished():
             if number in measured:
                 self._store(measured[number])
             else:
                 self.retry(number)
+
+    def _ask_again_for_lost(self, measured: Collection[int]) -> None:
+        """Enqueue what was told and has no result left: its file was damaged."""
+        open_ = {*self.waiting, *self.unfinished(), *measured}
+        ended = self.optuna.get_trials(
+            deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL)
+        )
+        for each in ended:
+            number = each.user_attrs.get(_NUMBER)
+            if number is not None and number not in open_ and self._is_own(each):
+                open_.add(number)
+                self.optuna.enqueue_trial(dict(each.params), user_attrs={_NUMBER: number})
 
     def _store(self, result: TrialResult) -> None:
         """Tell Optuna, if the trial is still open there."""

@@ -21,6 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tuner.composing import compose
+from tuner.databases import without_passwords
 from tuner.errors import TunerError
 from tuner.progress import StudyProgress
 from tuner.study import tune
@@ -88,7 +89,7 @@ def main(folder: Path) -> int:
     """Run the job of a folder. Returns the exit code of the command line."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = json.loads((folder / JOB).read_text(encoding="utf-8"))["words"]
-    command = " ".join(["python -m tuner", *words])
+    command = " ".join(["python -m tuner", *without_passwords(words)])
     told = _Told(folder / PROGRESS)
     try:
         with _turn(folder.parent.parent / _TURN, told):

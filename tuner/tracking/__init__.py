@@ -7,6 +7,7 @@ an interruption left half-written is written anew.
 
 from __future__ import annotations
 
+from tuner.tracking.outbox import Outbox
 from tuner.tracking.reading import (
     StudyRecord,
     load_everything,
@@ -31,6 +32,7 @@ __all__ = [
     "check_writable",
     "connect",
     "experiment_name",
+    "Outbox",
     "TrackedDataset",
     "Tracker",
     "StudyRecord",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.databases import without_password
 from tuner.errors import StorageError
 from tuner.tracking.store import (
     STUDY_TAG,
@@ -54,6 +56,21 @@ def _reader(uri: str) -> MlflowClient | None:
     return None if database and not database.exists() else connect(uri)
 
 
+@contextlib.contextmanager
+def _answering(uri: str) -> Iterator[None]:
+    """Turn what a store that goes away raises into one line."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise StorageError(
+            f"MLflow store {without_password(uri)} cannot be read: {first_line}"
+        ) from error
+
+
 def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     """All studies of a framework on a data set that have a front, newest first.
 
@@ -65,8 +82,9 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     experiment = client.get_experiment_by_name(name) if client else None
     if client is None or experiment is None:
         return []
-    parents = search_runs(client, experiment.experiment_id, _STUDIES)
-    records = (_record(client, uri, parent) for parent in parents)
+    with _answering(uri):
+        parents = search_runs(client, experiment.experiment_id, _STUDIES)
+        records = [_record(client, uri, parent) for parent in parents]
     return [each for each in records if each is not None]
 
 
@@ -101,16 +119,14 @@ def load_everything(
     if client is None:
         return {}
     found: dict[str, StudyRecord] = {}
-    for experiment in client.search_experiments():
-        parents = search_runs(client, experiment.experiment_id, _STUDIES)
-        for parent in parents:
-            before = (known or {}).get(parent.info.run_id)
-            if before is not None and before.ended == _ended(parent):
-                record: StudyRecord | None = before
-            else:
-                record = _record(client, uri, parent)
-            if record is not None:
-                found[record.run_id] = record
+    with _answering(uri):
+        for experiment in client.search_experiments():
+            for parent in search_runs(client, experiment.experiment_id, _STUDIES):
+                record = (known or {}).get(parent.info.run_id)
+                if record is None or record.ended != _ended(parent):
+                    record = _record(client, uri, parent)
+                if record is not None:
+                    found[record.run_id] = record
     return found
 
 

@@ -93,7 +93,8 @@ class Tracker:
             self._log(self.run_id, params=_flatten(params))
             if dataset is not None:
                 self._log_dataset(dataset)
-        self._logged = self._reconcile()
+        self._logged: set[str] = set()
+        self.reconcile()
 
     def _delete(self, parents: Sequence[str]) -> None:
         for parent in parents:
@@ -106,8 +107,8 @@ class Tracker:
         self._client.update_run(self.run_id, status="RUNNING")
         self._client.set_tag(self.run_id, _NOTE, "")
 
-    def _reconcile(self) -> set[str]:
-        """Names of the trials already written; half-written ones are deleted."""
+    def reconcile(self) -> None:
+        """Learn which trials are written; half-written ones are deleted."""
         whole: set[str] = set()
         for run in children_of(self._client, self._experiment, self.run_id):
             name = run.data.tags.get(TRIAL_TAG, "")
@@ -115,7 +116,7 @@ class Tracker:
                 self._client.delete_run(run.info.run_id)
             else:
                 whole.add(name)
-        return whole
+        self._logged = whole
 
     def _create(self, name: str, tags: Mapping[str, str], start: float | None = None) -> str:
         milliseconds = int(1000 * (start or time.time()))

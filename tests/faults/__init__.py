@@ -1,0 +1,1 @@
+"""A crash or a full disk at each write of a study."""
