@@ -24,6 +24,7 @@ OPERATIONS = [
     ("DELETE", "/v1/studies/{job_id}"),
     ("GET", "/v1/frameworks"),
     ("GET", "/v1/healthz"),
+    ("GET", "/v1/livez"),
     ("GET", "/v1/metrics"),
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -19,9 +21,21 @@ from playwright.sync_api import expect, sync_playwright
 
 from tests.served import Service
 from tuner.composing import compose
-from tuner.service.jobs import COMPLETE, FAILED, QUEUED, RUNNING, STOPPED, Job, Jobs, QueueFull
-from tuner.service.models import StudyRequest
-from tuner.service.orders import words_of_study
+from tuner.errors import ConfigError
+from tuner.evidence import Evidence
+from tuner.service.jobs import (
+    COMPLETE,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    STOPPED,
+    Job,
+    Jobs,
+    QueueFull,
+    QueueUnwritable,
+)
+from tuner.service.models import RecheckRequest, StudyRequest
+from tuner.service.orders import words_of_recheck, words_of_study
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 CHROMIUM = shutil.which("chromium")
@@ -261,6 +275,66 @@ def test_a_job_waits_while_that_of_another_store_runs_and_says_so(tmp_path):
         while jobs.progress(job).get("phase") != "waiting" and time.monotonic() < deadline:
             time.sleep(0.05)
         assert "another service" in jobs.progress(job)["detail"]
+
+
+def test_a_job_that_cannot_be_begun_waits_until_it_can(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.service.jobs._PAUSE_S", 0.1)
+    with Jobs(tmp_path / "jobs" / "store") as jobs:
+        with jobs._change:  # before its thread sees the job
+            job = jobs.submit("study", ["framework=no_such_framework"], {})
+            (tmp_path / "jobs" / "store" / job.id / "log.txt").mkdir()
+        until = time.monotonic() + 30
+        while not jobs.fault and time.monotonic() < until:
+            time.sleep(0.02)
+        assert "Is a directory" in jobs.fault
+        assert jobs.alive
+        (tmp_path / "jobs" / "store" / job.id / "log.txt").rmdir()
+        assert "no_such_framework" in _end_of(jobs, job).reason
+        assert jobs.fault == ""
+
+
+def test_a_job_that_cannot_be_made_sense_of_fails_alone(tmp_path):
+    folder = tmp_path / "jobs" / "store"
+    odd = dataclasses.asdict(Job("job-odd", "study", ["framework=x"], {}, 1.0, RUNNING))
+    (folder / "job-odd").mkdir(parents=True)
+    (folder / "job-odd" / "job.json").write_text(json.dumps({**odd, "process": ["pid", 0]}))
+    with Jobs(folder) as jobs:
+        job = jobs.submit("study", ["framework=no_such_framework"], {})
+        assert _end_of(jobs, job).state == FAILED
+        assert jobs.get("job-odd").state == FAILED
+        assert "ValueError" in jobs.get("job-odd").reason
+
+
+def test_a_job_that_cannot_be_kept_is_refused(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Jobs(tmp_path / "jobs" / "store") as jobs:
+        monkeypatch.setattr("tuner.service.jobs.write_atomically", full)
+        with pytest.raises(QueueUnwritable, match="No space left"):
+            jobs.submit("study", ["framework=x"], {})
+        assert jobs.all() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"framework": "${oc.env:HOME}"}, "framework is '\\$"),
+        ({"framework": "caffe,torch"}, "framework is 'caffe,torch'"),
+        ({"dataset": "../x"}, "dataset is '../x'"),
+        ({"params": {"blas": "${oc.env:HOME}"}}, "blas.* is '\\$"),
+        ({"params": {"x}": 1}}, "x}"),
+        ({"params": {"batch_size": [1]}}, "batch_size"),
+    ],
+)
+def test_a_recheck_takes_nothing_over_that_no_request_may_say(changes, fault):
+    point = Evidence(
+        **{"params": {"batch_size": 64, "blas": "mkl"}, "figures": {"comparison": {}},
+           "run_ids": (), "study": "x", "framework": "caffe", "dataset": "mnist", **changes}
+    )  # fmt: skip
+    asked = RecheckRequest(kind="recheck", study_id="3f9a1c20")
+    with pytest.raises(ConfigError, match=fault):
+        words_of_recheck(asked, [point], [])
 
 
 def _end_of(jobs: Jobs, job: Job) -> Job:

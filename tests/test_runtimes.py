@@ -368,6 +368,14 @@ def test_a_command_that_fails_is_one_line_with_its_log(tmp_path):
         run_logged(["no-such-command"], log, tmp_path)
 
 
+def test_what_installs_inherits_proxies_and_no_secret(tmp_path, monkeypatch):
+    for name in ("HTTPS_PROXY", "TUNER_SERVICE_TOKEN", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, f"value of {name}")
+    run_logged(["env"], tmp_path / "log", tmp_path)
+    said = (tmp_path / "log").read_text()
+    assert re.findall("value of (.*)", said) == ["HTTPS_PROXY"]
+
+
 def test_last_words_are_short():
     assert last_words("Traceback:\n  x\nImportError: no caffe\n\n") == "ImportError: no caffe"
     assert last_words("") == "no output"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
+from fastapi import Response
 from playwright.sync_api import sync_playwright
 
 from tests.report_samples import make_study
@@ -19,8 +22,11 @@ from tuner.errors import ConfigError
 from tuner.measure import machine_facts, parse_cores
 from tuner.registry import load_framework
 from tuner.runtimes import find_runtime
-from tuner.service.records import Records
+from tuner.service.app import judge_health
+from tuner.service.records import Records, Snapshot
 from tuner.service.server import TOKEN, serve
+from tuner.tracking import connect
+from tuner.tracking.store import STUDY_TAG
 from tuner.verified import Verified
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -153,6 +159,82 @@ def test_a_study_of_another_version_is_no_fault_of_the_service(tmp_path):
         assert "torch" in reply.json()["detail"]
     finally:
         assert running.stop()[1] == ""
+
+
+def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path):
+    keep(tmp_path)
+    client = connect(f"sqlite:///{tmp_path}/mlflow.db")
+    (experiment,) = [each for each in client.search_experiments() if each.name == "caffe-mnist"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    client.create_run(experiment.experiment_id, tags=run.data.tags | {STUDY_TAG: "0badbeef"})
+    damaged, *_ = client.search_runs([experiment.experiment_id])
+    front = tmp_path / "front.json"
+    front.write_text(json.dumps({**json.loads(front.read_text()), "machine": None}))
+    client.log_artifact(damaged.info.run_id, str(front))
+    client.set_terminated(damaged.info.run_id)
+    running = Service(tmp_path)
+    try:
+        health = running.get("/v1/healthz").json()
+        assert (health["status"], health["studies"], health["damaged"]) == ("ok", 1, 1)
+        assert running.get("/v1/recommendations").status_code == 200
+    finally:
+        assert running.stop()[1] == ""
+
+
+class Threads:
+    """What the service asks its two threads."""
+
+    def __init__(self, current=None, fault="", alive=True):
+        self.current, self.fault, self.alive = (
+            current or Snapshot(read_at=time.monotonic()),
+            fault,
+            alive,
+        )
+
+
+OLD = Snapshot(read_at=time.monotonic() - 3600, fault="MLflow store x cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("records", "jobs", "status", "ready", "live"),
+    [
+        (Threads(), Threads(), "ok", 200, 200),
+        (Threads(OLD), Threads(), "stale", 503, 200),
+        (Threads(Snapshot()), Threads(), "stale", 503, 200),
+        (Threads(alive=False), Threads(), "failed", 503, 503),
+        (Threads(), Threads(alive=False), "failed", 503, 503),
+        (Threads(), Threads(fault="No space left on device"), "ok", 200, 200),
+    ],
+)
+def test_health_is_that_of_the_threads(records, jobs, status, ready, live):
+    for stale_is_bad, code in ((True, ready), (False, live)):
+        response = Response()
+        health = judge_health(response, records, jobs, 5.0, stale_is_bad=stale_is_bad)
+        assert health.status == status
+        assert response.status_code == code
+        assert ("Retry-After" in response.headers) == (code == 503)
+        assert records.current.fault in health.fault
+        assert jobs.fault in health.fault
+        assert json.loads(health.model_dump_json())["read_s_ago"] != 0
+
+
+def test_the_store_is_read_again_whatever_went_wrong(tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("unforeseen")
+
+    with (
+        monkeypatch.context() as patch,
+        Records(f"sqlite:///{tmp_path}/mlflow.db", 0.05) as records,
+    ):
+        patch.setattr("tuner.service.records.load_everything", broken)
+        records.refresh()
+        assert "unforeseen" in records.current.fault
+        patch.undo()
+        until = time.monotonic() + 10
+        while records.current.fault and time.monotonic() < until:
+            time.sleep(0.02)
+        assert records.alive
+        assert records.current.fault == ""
 
 
 def test_the_front_holds_the_defaults_as_reference(service):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from tuner.errors import RuntimeUnavailable
 
 _MARK = "TUNER_INSTALLS"
+_SECRET = re.compile("TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|PRIVATE|ACCESS_KEY", re.IGNORECASE)
 _POLL_S = 0.2
 _END_GRACE_S = 5.0
 _SHOWN_CHARACTERS = 200
@@ -70,8 +72,12 @@ def _bound_to_us() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's own (proxies, certificates), without what steers its Python."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """This process's own (proxies, certificates), without secrets or what steers its Python."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not (name.startswith("PYTHON") or _SECRET.search(name))
+    }
     return kept | {"LC_ALL": "C.UTF-8", "PIP_NO_INPUT": "1"}
 
 

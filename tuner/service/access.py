@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 _MOST_BYTES = 64 * 1024  # of a request's body
-_OPEN = {"/v1/healthz"}  # what a load balancer asks without a token
+_OPEN = {"/v1/healthz", "/v1/livez"}  # what a load balancer asks without a token
 _LOCAL = {"localhost", "127.0.0.1", "[::1]", "testserver"}
 
 

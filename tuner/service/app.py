@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import time
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from tuner.recommendation import Limits, recommend
 from tuner.registry import list_frameworks, load_framework
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
-from tuner.service.jobs import COMPLETE, Jobs, QueueFull
+from tuner.service.jobs import COMPLETE, Jobs, QueueFull, QueueUnwritable
 from tuner.service.jobs import Job as StudyJob
 from tuner.service.meters import Meters
 from tuner.service.middleware import Watch
@@ -30,6 +30,7 @@ from tuner.service.models import (
     Framework,
     FrontPoint,
     Health,
+    HealthStatus,
     Job,
     Order,
     ParetoQuestion,
@@ -55,6 +56,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         "description": "what is on record cannot be used any more, or what is asked for run",
     },
     429: {"model": Problem, "description": "too many jobs wait"},
+    503: {"model": Problem, "description": "nothing can be kept for now"},
 }
 
 
@@ -106,6 +108,10 @@ def make_app(
     def full(_request: Request, why: QueueFull) -> JSONResponse:
         return JSONResponse({"detail": str(why)}, status_code=429, headers={"Retry-After": "60"})
 
+    @app.exception_handler(QueueUnwritable)
+    def unwritable(_request: Request, why: QueueUnwritable) -> JSONResponse:
+        return JSONResponse({"detail": str(why)}, status_code=503, headers={"Retry-After": "60"})
+
     @app.exception_handler(TunerError)
     def unusable(_request: Request, why: TunerError) -> JSONResponse:
         return JSONResponse({"detail": str(why)}, status_code=409)
@@ -114,18 +120,7 @@ def make_app(
     _add_lists(app, records, jobs, framework_path)
     _add_orders(app, records, jobs, words)
 
-    @app.get("/v1/healthz", tags=["service"])
-    def healthz() -> Health:
-        """Whether it can answer, and how old what it knows is."""
-        now = records.current
-        ago = time.time() - now.read_at
-        return Health(
-            status="stale" if ago > _STALE_AFTER * refresh_s else "ok",
-            version=__version__,
-            studies=len(now.studies),
-            read_s_ago=round(ago, 3),
-            fault=now.fault,
-        )
+    _add_health(app, records, jobs, refresh_s)
 
     @app.get("/v1/metrics", tags=["service"], response_class=PlainTextResponse)
     def metrics() -> Response:
@@ -138,6 +133,51 @@ def make_app(
         return render_page(records.current, jobs.all())
 
     return app
+
+
+def _add_health(app: FastAPI, records: Records, jobs: Jobs, refresh_s: float) -> None:
+    @app.get("/v1/livez", tags=["service"], responses={503: {"model": Health}})
+    def livez(response: Response) -> Health:
+        """Whether it works at all; if not, only a restart helps."""
+        return judge_health(response, records, jobs, refresh_s, stale_is_bad=False)
+
+    @app.get("/v1/healthz", tags=["service"], responses={503: {"model": Health}})
+    def healthz(response: Response) -> Health:
+        """Whether it can answer, and how old what it knows is; 503 where that is too old."""
+        return judge_health(response, records, jobs, refresh_s, stale_is_bad=True)
+
+
+def judge_health(
+    response: Response, records: Records, jobs: Jobs, refresh_s: float, *, stale_is_bad: bool
+) -> Health:
+    """Say how the service is, and make that the status of the response.
+
+    Args:
+        response: Becomes 503 with ``Retry-After`` where the service is not well.
+        records: Reads the store, in a thread of its own.
+        jobs: Works studies off, likewise.
+        refresh_s: Seconds between two looks at the store.
+        stale_is_bad: Whether old knowledge alone makes it unwell.
+    """
+    now = records.current
+    dead = [name for name, each in (("records", records), ("jobs", jobs)) if not each.alive]
+    status: HealthStatus = "ok"
+    if dead:
+        status = "failed"
+    elif now.age_s > _STALE_AFTER * refresh_s:
+        status = "stale"
+    if status == "failed" or (status == "stale" and stale_is_bad):
+        response.status_code = 503
+        response.headers["Retry-After"] = str(math.ceil(refresh_s))
+    died = f"the thread of {' and '.join(dead)} has ended" if dead else ""
+    return Health(
+        status=status,
+        version=__version__,
+        studies=len(now.studies),
+        damaged=len(now.damaged),
+        read_s_ago=round(now.age_s, 3) if math.isfinite(now.age_s) else None,
+        fault="; ".join(filter(None, (died, now.fault, jobs.fault))),
+    )
 
 
 def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> None:

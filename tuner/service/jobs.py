@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import secrets
+import shutil
 import subprocess
 import sys
 import threading
@@ -37,13 +39,20 @@ OPEN = (QUEUED, RUNNING, STOPPING)
 STATES: tuple[State, ...] = get_args(State)
 _LOG = "log.txt"
 _MOST_OPEN = 100
+_MOST_ENDED = 500  # that are kept; their studies stay in MLflow
 _POLL_S = 0.5
+_PAUSE_S = 5.0  # until a job that could not be run is tried again
 _GRACE_S = 60.0  # a trial that is stopped cleans up, and what was measured is written
 _INTERRUPTED = 130
+_log = logging.getLogger(__name__)
 
 
 class QueueFull(TunerError):
     """No more jobs are taken for now."""
+
+
+class QueueUnwritable(TunerError):
+    """A job cannot be kept, so it is not taken."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,9 @@ class Jobs:
 
     Args:
         folder: Where jobs are kept. Only one service at a time works on it; others can read.
+
+    Attributes:
+        fault: Why no job can be run for now; empty while they can.
     """
 
     folder: Path
@@ -95,6 +107,7 @@ class Jobs:
 
     def __post_init__(self) -> None:
         self._change = threading.Condition()
+        self.fault = ""
         self._closing = False
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._work, daemon=True, name="jobs")
@@ -121,6 +134,11 @@ class Jobs:
         if self._lock.is_locked:
             self._thread.join()
             self._lock.release()
+
+    @property
+    def alive(self) -> bool:
+        """Whether jobs are worked off here, or by another service."""
+        return self._thread.is_alive() or not self._lock.is_locked
 
     # -- what clients do ------------------------------------------------------------------------
 
@@ -153,7 +171,10 @@ class Jobs:
             waiting = sum(each.state in OPEN for each in self._jobs.values())
             if waiting >= _MOST_OPEN:
                 raise QueueFull(f"{waiting} jobs wait already; ask again when some have ended")
-            self._keep(job)
+            try:
+                self._keep(job)
+            except OSError as error:
+                raise QueueUnwritable(f"the job cannot be kept: {error.strerror}") from error
             self._change.notify_all()
         return job
 
@@ -176,6 +197,7 @@ class Jobs:
     # -- the thread -----------------------------------------------------------------------------
 
     def _work(self) -> None:
+        """Work jobs off until the service closes; what goes wrong with one ends no other."""
         while True:
             with self._change:
                 job = self._next()
@@ -184,13 +206,44 @@ class Jobs:
                     job = self._next()
                 if self._closing or job is None:
                     return
-            if not self._outlive(job):
-                return
-            if job.state == STOPPING:  # a service before this one was asked to
+            try:
+                if not self._outlive(job):
+                    return
+                self._work_off(job)
+                self._forget_oldest()
+                self.fault = ""
+            except OSError as error:  # a full disk, or too many processes: that may pass
+                self.fault = f"{job.id} cannot be run for now: {error}"
+                _log.warning(self.fault)
                 with self._change:
-                    self._keep(self._ended(job, _INTERRUPTED))
-            else:
-                self._run(job)
+                    self._change.wait_for(lambda: self._closing, _PAUSE_S)
+            except Exception as error:
+                _log.exception("%s failed", job.id)
+                self._give_up(job, f"{type(error).__name__}: {error}")
+
+    def _work_off(self, job: Job) -> None:
+        if job.state == STOPPING:  # a service before this one was asked to
+            with self._change:
+                self._keep(self._ended(job, _INTERRUPTED))
+        else:
+            self._run(job)
+
+    def _give_up(self, job: Job, reason: str) -> None:
+        with self._change, suppress(OSError):
+            failed = dataclasses.replace(
+                self._jobs[job.id], state=FAILED, ended=time.time(), reason=reason, process=()
+            )
+            self._jobs[job.id] = failed  # also where it cannot be written
+            self._keep(failed)
+
+    def _forget_oldest(self) -> None:
+        """Delete the jobs that ended longest ago, beyond as many as are kept."""
+        with self._change:
+            ended = [each for each in self._jobs.values() if each.state not in OPEN]
+            ended.sort(key=lambda each: each.ended, reverse=True)
+            for each in ended[_MOST_ENDED:]:
+                shutil.rmtree(self.folder / each.id, ignore_errors=True)
+                del self._jobs[each.id]
 
     def _next(self) -> Job | None:
         """The job to go on with, or the one that waits longest."""
@@ -228,8 +281,8 @@ class Jobs:
             )
         self._wait(job, process)
         with self._change:
-            if self._closing and process.returncode == _INTERRUPTED:
-                return  # the next service goes on with it
+            if self._closing and process.returncode:
+                return  # interrupted, killed or without its MLflow: the next service goes on
             self._keep(self._ended(self._jobs[job.id], process.returncode))
 
     def _wait(self, job: Job, process: subprocess.Popen[bytes]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter as Counted
 from collections.abc import Sequence
 
@@ -48,5 +47,5 @@ class Meters:
         self._studies.set(len(now.studies))
         self._points.set(len(now.evidence))
         self._stale.set(len(now.stale))
-        self._age.set(time.time() - now.read_at)
+        self._age.set(now.age_s)
         return expose(self._registry), CONTENT_TYPE_LATEST

@@ -13,6 +13,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 """Of a framework or data set: no path, nothing for a shell."""
 Limit = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(<=|>=)[0-9.]{1,20}$")]
 """A constraint such as peak_memory_mb<=2048."""
+Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{0,60}$")]
+"""A choice among params."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _MOST_STUDY_S = 7 * 86400.0
@@ -93,6 +95,16 @@ class RecheckRequest(_Strict):
 
     kind: Literal["recheck"]
     study_id: Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
+
+
+class Recorded(_Strict):
+    """What a recheck takes over from a record: held to the same as a request."""
+
+    framework: Name
+    dataset: Name
+    model: Literal["default", "lenet"]
+    jobs_per_host: Annotated[int, Field(ge=1, le=65536)]
+    points: list[dict[Name, int | float | Plain]]
 
 
 def _kind(value: Any) -> str:
@@ -243,13 +255,17 @@ class Framework(BaseModel):
     installed: bool
 
 
+HealthStatus = Literal["ok", "stale", "failed"]
+
+
 class Health(BaseModel):
     """Whether the service can answer."""
 
-    status: Literal["ok", "stale"]
+    status: HealthStatus = Field(description="stale: the store cannot be read; failed: restart it")
     version: str
     studies: int
-    read_s_ago: float
+    damaged: int = Field(description="studies on record that cannot be made sense of")
+    read_s_ago: float | None = Field(description="null if the store was never read")
     fault: str
 
 

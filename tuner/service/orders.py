@@ -8,10 +8,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from tuner.composing import compose
-from tuner.errors import NothingRecommended
+from tuner.errors import ConfigError, NothingRecommended
 from tuner.evidence import Evidence
-from tuner.service.models import RecheckRequest, StudyRequest
+from tuner.service.models import RecheckRequest, Recorded, StudyRequest
 from tuner.validation import validate
 
 _composing = threading.Lock()  # Hydra keeps its state in globals
@@ -54,6 +56,7 @@ def words_of_recheck(
 
     Raises:
         NothingRecommended: If it verified nothing but the default.
+        ConfigError: If its record holds what no request may say.
     """
     finalists = [each for each in evidence if not each.is_default]
     if not finalists:
@@ -61,13 +64,29 @@ def words_of_recheck(
             f"study {request.study_id} verified nothing that could be checked"
         )
     first = finalists[0]
-    prior = ",".join(_quoted(dict(each.params)) for each in finalists)
+    try:  # whoever writes to the store could put anything there, ${...} for instance
+        known = Recorded.model_validate(
+            {
+                "framework": first.framework,
+                "dataset": first.dataset,
+                "model": first.model,
+                "jobs_per_host": first.jobs_per_host,
+                "points": [dict(each.params) for each in finalists],
+            }
+        )
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise ConfigError(
+            f"the record of study {request.study_id} cannot be used: {where} is "
+            f"{fault['input']!r}: {fault['msg']}"
+        ) from error
     return _checked(
         [
-            f"framework={first.framework}", f"dataset={first.dataset}", f"model={first.model}",
-            "search=joint", "search.warm_start=false", f"prior=[{prior}]",
+            f"framework={known.framework}", f"dataset={known.dataset}", f"model={known.model}",
+            "search=joint", "search.warm_start=false", f"prior={_quoted(known.points)}",
             f"budget.trials={len(finalists) + 1}", f"verify.finalists={len(finalists)}",
-            f"executor.jobs_per_host={first.jobs_per_host}",
+            f"executor.jobs_per_host={known.jobs_per_host}",
             f"seed={secrets.randbelow(2**31)}",  # a study of its own, not the one before
             *kept,
         ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,6 +18,8 @@ from tuner.registry import load_framework
 from tuner.runtimes import find_runtime
 from tuner.tracking import CROSS, StudyRecord, load_everything
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -25,15 +29,22 @@ class Snapshot:
         studies: Newest first; comparisons across frameworks are no studies of their own.
         evidence: Their verified points, in the same order.
         stale: Runs of the studies whose machine or libraries differ from what is here.
-        read_at: Seconds since the epoch.
+        damaged: Why each study that cannot be made sense of cannot, by its run.
+        read_at: Seconds of the monotonic clock; before all of them if it was never read.
         fault: Why the store could not be read again since; empty if it could.
     """
 
     studies: tuple[StudyRecord, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     stale: frozenset[str] = frozenset()
-    read_at: float = 0.0
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    read_at: float = -math.inf
     fault: str = ""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the store was read."""
+        return time.monotonic() - self.read_at
 
     def evidence_for(self, framework: str, dataset: str) -> list[Evidence]:
         """The verified points of a framework (of all if empty) on a data set.
@@ -74,27 +85,46 @@ class Records:
         self._stop.set()
         self._thread.join()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the store is still looked at."""
+        return self._thread.is_alive()
+
     def _keep_reading(self) -> None:
         while not self._stop.wait(self.refresh_s):
             self.refresh()
 
     def refresh(self) -> None:
         """Look once. If the store cannot be read, what was read before stands."""
-        before = self.current
         try:
-            found = load_everything(self.uri, {each.run_id: each for each in before.studies})
+            self.current = self._look()
         except StorageError as error:
-            self.current = dataclasses.replace(before, fault=str(error))
-            return
-        studies = sorted(
-            (each for each in found.values() if each.front.get("framework") not in (None, CROSS)),
-            key=lambda each: -each.ended,
-        )
-        self.current = Snapshot(
+            self.current = dataclasses.replace(self.current, fault=str(error))
+        except Exception as error:  # the next look may succeed: no fault may end the thread
+            _log.exception("the store could not be read")
+            fault = f"the store could not be read: {type(error).__name__}: {error}"
+            self.current = dataclasses.replace(self.current, fault=fault)
+
+    def _look(self) -> Snapshot:
+        found = load_everything(self.uri, {each.run_id: each for each in self.current.studies})
+        studies, evidence = list[StudyRecord](), list[Evidence]()
+        damaged: dict[str, str] = {}
+        for each in sorted(found.values(), key=lambda study: -study.ended):
+            if each.front.get("framework") in (None, CROSS):
+                continue
+            try:
+                points = evidence_of(each)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                damaged[each.run_id] = f"its front.json lacks or garbles {error}"
+                continue
+            studies.append(each)
+            evidence += points
+        return Snapshot(
             studies=tuple(studies),
-            evidence=tuple(point for each in studies for point in evidence_of(each)),
+            evidence=tuple(evidence),
             stale=frozenset(_stale(studies, self.framework_path)),
-            read_at=time.time(),
+            damaged=damaged,
+            read_at=time.monotonic(),
         )
 
 
