@@ -141,7 +141,8 @@ def test_proposals_are_members_and_numbered_without_gaps(make, sampler):
 
 def test_a_trial_left_running_is_asked_for_again_under_its_number(make):
     first = make()
-    first.tell(outcome(*ask(first)))
+    told = outcome(*ask(first))
+    first.tell(told)
     lost = ask(first)
     again = make()
     assert again.study.unfinished() == [lost[0]]
@@ -149,9 +150,20 @@ def test_a_trial_left_running_is_asked_for_again_under_its_number(make):
     assert again.study.unfinished() == []
     assert ask(again) == lost
     third = make()
-    third.recall([])
+    third.recall([told])
     assert ask(third) == lost
     assert ask(third)[0] == lost[0] + 1
+
+
+def test_what_was_told_and_whose_result_is_lost_is_asked_for_again(make):
+    first = make()
+    asked = ask(first)
+    first.tell(outcome(*asked))
+    again = make()
+    again.recall([])
+    assert ask(again) == asked
+    again.tell(outcome(*asked))
+    assert ask(again)[0] == asked[0] + 1
 
 
 def test_a_result_found_after_a_restart_can_be_told(make):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.databases import without_password
 from tuner.errors import StorageError
 from tuner.tracking.store import (
     STUDY_TAG,
@@ -19,6 +17,7 @@ from tuner.tracking.store import (
     connect,
     experiment_name,
     local_database,
+    one_line,
     search_runs,
 )
 
@@ -56,21 +55,6 @@ def _reader(uri: str) -> MlflowClient | None:
     return None if database and not database.exists() else connect(uri)
 
 
-@contextlib.contextmanager
-def _answering(uri: str) -> Iterator[None]:
-    """Turn what a store that goes away raises into one line."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise StorageError(
-            f"MLflow store {without_password(uri)} cannot be read: {first_line}"
-        ) from error
-
-
 def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     """All studies of a framework on a data set that have a front, newest first.
 
@@ -82,7 +66,7 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     experiment = client.get_experiment_by_name(name) if client else None
     if client is None or experiment is None:
         return []
-    with _answering(uri):
+    with one_line(uri, "read"):
         parents = search_runs(client, experiment.experiment_id, _STUDIES)
         records = [_record(client, uri, parent) for parent in parents]
     return [each for each in records if each is not None]
@@ -119,7 +103,7 @@ def load_everything(
     if client is None:
         return {}
     found: dict[str, StudyRecord] = {}
-    with _answering(uri):
+    with one_line(uri, "read"):
         for experiment in client.search_experiments():
             for parent in search_runs(client, experiment.experiment_id, _STUDIES):
                 record = (known or {}).get(parent.info.run_id)

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,25 @@ def default_tracking_uri(folder: Path) -> str:
 def local_database(uri: str) -> Path | None:
     """The file of an address; ``None`` where it is no file of this machine."""
     return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
+
+
+@contextlib.contextmanager
+def one_line(uri: str, use: str) -> Iterator[None]:
+    """Turn what a store that is away or full raises into a ``StorageError`` of one line.
+
+    Args:
+        uri: MLflow's tracking address.
+        use: What it cannot be: ``used``, ``read`` or ``written``.
+    """
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        shown = without_password(uri)
+        raise StorageError(f"MLflow store {shown} cannot be {use}: {first_line}") from error
 
 
 def check_writable(uri: str, folder: Path) -> None:
@@ -67,20 +87,15 @@ def connect(uri: str) -> MlflowClient:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
 
-        logging.getLogger("mlflow").setLevel(logging.ERROR)
-        try:
+        # what goes wrong is said in one line; MLflow would print a traceback before it
+        logging.getLogger("mlflow").setLevel(logging.CRITICAL)
+        with one_line(uri, "used"):
             _make_database(uri)
             # to hold a server is to ask it once; MLflow asks one that is not there for minutes
             with contextlib.nullcontext() if local_database(uri) else exclusive(uri):
                 client = MlflowClient(tracking_uri=uri)
                 client.search_experiments(max_results=1)  # makes the tables of a new database
-        except (MlflowException, SQLAlchemyError, OSError) as error:
-            first_line = str(error).strip().splitlines()[0]
-            shown = without_password(uri)
-            raise StorageError(f"MLflow store {shown} cannot be used: {first_line}") from error
     return client
 
 

@@ -20,6 +20,7 @@ from tuner.tracking.store import (
     children_of,
     connect,
     local_database,
+    one_line,
     search_runs,
 )
 from tuner.trial import TrialResult
@@ -82,19 +83,21 @@ class Tracker:
         check_writable(uri, folder)
         self._fingerprint = tags["fingerprint"]
         self._client = connect(uri)
-        self._experiment = _experiment_id(self._client, experiment, uri, folder)
-        parents = search_runs(self._client, self._experiment, f"tags.`{STUDY_TAG}` = '{study_id}'")
-        if fresh:
-            self._delete([each.info.run_id for each in parents])
-        if parents and not fresh:
-            self.run_id = parents[0].info.run_id
-        else:
-            self.run_id = self._create(name, {**_study_tags(), **tags, STUDY_TAG: study_id})
-            self._log(self.run_id, params=_flatten(params))
-            if dataset is not None:
-                self._log_dataset(dataset)
         self._logged: set[str] = set()
-        self.reconcile()
+        study = f"tags.`{STUDY_TAG}` = '{study_id}'"
+        with one_line(uri, "written"):
+            self._experiment = _experiment_id(self._client, experiment, uri, folder)
+            parents = search_runs(self._client, self._experiment, study)
+            if fresh:
+                self._delete([each.info.run_id for each in parents])
+            if parents and not fresh:
+                self.run_id = parents[0].info.run_id
+            else:
+                self.run_id = self._create(name, {**_study_tags(), **tags, STUDY_TAG: study_id})
+                self._log(self.run_id, params=_flatten(params))
+                if dataset is not None:
+                    self._log_dataset(dataset)
+            self.reconcile()
 
     def _delete(self, parents: Sequence[str]) -> None:
         for parent in parents:
