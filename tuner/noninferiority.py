@@ -137,7 +137,6 @@ def chance_of_proof(
         plan: Of the candidate's looks.
         margin: Loss that counts as none (fraction).
         least: Deviation between seeds that is believed at least.
-
     """
     deviation = max(pooled_deviation(candidate, default), least)
     gain = statistics.fmean(candidate) - statistics.fmean(default)

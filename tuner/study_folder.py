@@ -83,8 +83,9 @@ def home_id(home: Path) -> str:
     path = home / _HOME_ID
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), path.open("x", encoding="ascii") as target:
-            target.write(uuid.uuid4().hex)
+        with FileLock(f"{path}.lock"):  # of two that ask at once, both get the same
+            if not path.exists():
+                write_atomically(path, uuid.uuid4().hex)
         return path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise _unwritable(path, error) from error

@@ -22,9 +22,7 @@ from tuner.trial import TrialResult
 
 _Array = np.typing.NDArray[np.float64]
 _OF_SAMPLING = 0.7  # usual spread between seeds by that of sampling the images
-_BETWEEN_SPLITS = (
-    0.15  # of wrong images are hard for one configuration alone: references/ of MNIST
-)
+_BETWEEN_SPLITS = 0.15  # of a configuration's errors are its own, by ``references/`` of MNIST
 _NEAR = 2.0  # times the default's error, beyond which no point has a chance
 _QUANTILES = tuple(stats.norm.ppf((np.arange(7) + 0.5) / 7))
 
