@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import random
 import signal
 import socket
@@ -15,7 +16,7 @@ import pytest
 
 from tuner.config import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
 from tuner.datasets import Dataset, load_dataset
-from tuner.measure import parse_cores
+from tuner.measure import SCOPE, parse_cores
 from tuner.registry import framework_folder, load_dataset_config, load_framework
 from tuner.runner import TrialSetup
 from tuner.runtimes import find_runtime
@@ -53,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def ctrl_c_is_heard() -> None:
     """A shell starts background jobs deaf to Ctrl-C, and their children inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def claims_are_its_own() -> None:
+    """Tests run side by side, and do not wait for each other's CPUs."""
+    os.environ[SCOPE] = f"tests-{os.getpid()}"
 
 
 @pytest.fixture(scope="session", autouse=True)

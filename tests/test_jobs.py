@@ -16,13 +16,14 @@ from typing import Any
 import psutil
 import pytest
 import requests
-from filelock import FileLock
 from playwright.sync_api import expect, sync_playwright
 
 from tests.served import Service
 from tuner.composing import compose
 from tuner.errors import ConfigError
 from tuner.evidence import Evidence
+from tuner.measure import Claim, parse_cores
+from tuner.provision import claims_folder
 from tuner.service.jobs import (
     COMPLETE,
     FAILED,
@@ -268,13 +269,14 @@ def test_a_job_whose_process_dies_says_so(tmp_path):
     assert "-9" in found.reason
 
 
-def test_a_job_waits_while_that_of_another_store_runs_and_says_so(tmp_path):
-    with FileLock(tmp_path / "jobs" / "turn.lock"), Jobs(tmp_path / "jobs" / "store") as jobs:
-        job = jobs.submit("study", ["framework=no_such_framework"], {})
+def test_a_job_waits_while_another_process_has_its_cpus_and_says_so(home, tmp_path):
+    words = ["framework=synthetic", f"framework_path={SYNTHETIC}", "dataset=digits"]
+    with Claim(parse_cores(""), claims_folder()), Jobs(tmp_path / "jobs" / "store") as jobs:
+        job = jobs.submit("study", words, {})
         deadline = time.monotonic() + 60
         while jobs.progress(job).get("phase") != "waiting" and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert "another service" in jobs.progress(job)["detail"]
+        assert f"process {os.getpid()}" in jobs.progress(job)["detail"]
 
 
 def test_a_job_that_cannot_be_begun_waits_until_it_can(tmp_path, monkeypatch):

@@ -29,6 +29,7 @@ from tests.test_study import (  # noqa: F401
     test_trial_0_is_the_default_and_everything_is_numbered_once,
 )
 from tuner.errors import StorageError
+from tuner.measure import SCOPE
 from tuner.study import tune
 from tuner.tracking import connect, load_results
 
@@ -114,7 +115,7 @@ def test_two_drivers_share_a_study_and_no_trial_is_run_twice(addresses, tmp_path
     drivers = [
         subprocess.Popen(
             [sys.executable, "-m", "tuner", *words],
-            env={**os.environ, "TUNER_HOME": str(home)},
+            env={**os.environ, "TUNER_HOME": str(home), SCOPE: home.name},  # as two machines
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

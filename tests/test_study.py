@@ -22,10 +22,11 @@ from tests.cross_samples import copy_framework
 from tuner.config import BlasConfig, BudgetConfig, SamplerConfig, SearchConfig, VerifyConfig
 from tuner.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable, StorageError
 from tuner.evidence import evidence_of
-from tuner.measure import marked_processes
+from tuner.measure import Claim, marked_processes, parse_cores
 from tuner.pareto import OBJECTIVES, hypervolume
 from tuner.preparation import results_place
 from tuner.progress import StudyProgress
+from tuner.provision import claims_folder
 from tuner.registry import load_framework
 from tuner.report.wording import footnotes
 from tuner.study import tune
@@ -297,6 +298,37 @@ def test_one_study_is_run_by_one_process(config):
 
 
 @pytest.mark.slow
+class _Waiter(StudyProgress):
+    """Does something as soon as a study waits for its CPUs."""
+
+    def __init__(self, act) -> None:
+        self.act, self.waited_for = act, ""
+
+    def phase(self, name: str, detail: str = "") -> None:
+        if name == "waiting":
+            self.waited_for = detail
+            self.act()
+
+
+def test_a_study_waits_for_its_cpus_and_its_time_does_not_run_meanwhile(config):
+    taken = Claim(parse_cores(""), claims_folder())
+    shown = _Waiter(lambda: (time.sleep(3), taken.close()))
+    config = dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=2))
+    begun = time.monotonic()
+    result = tune(config, shown)
+    assert f"process {os.getpid()}" in shown.waited_for
+    assert len(result.trials) == 2
+    assert result.elapsed_s < time.monotonic() - begun - 3
+    Claim(parse_cores(""), claims_folder()).close()  # it was given back
+
+
+def test_ctrl_c_ends_the_waiting_and_the_same_command_goes_on(config):
+    shown = _Waiter(lambda: os.kill(os.getpid(), signal.SIGINT))
+    with Claim(parse_cores(""), claims_folder()), pytest.raises(KeyboardInterrupt):
+        tune(config, shown)
+    assert tune(dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=2))).trials
+
+
 def test_no_verification_when_none_is_asked_for(config):
     result = tune(dataclasses.replace(config, verify=VerifyConfig(finalists=0)))
     assert result.verified == ()

@@ -21,6 +21,7 @@ from tuner.evidence import MARGIN, Evidence, evidence_of
 from tuner.measure import cpu_flags
 from tuner.preparation import single
 from tuner.progress import make_progress
+from tuner.provision import claim_cores
 from tuner.recommendation import Limits, Recommendation, fill_settings
 from tuner.recommendation import recommend as choose
 from tuner.recording import record_reference as record
@@ -87,7 +88,8 @@ def train(*overrides: str, params: Params, **settings: Any) -> TrialResult:
             if name not in space.params or chosen[name] != value:
                 raise ConfigError(f"{setup.framework.name} cannot be trained with {name}={value}")
         trial = Trial(0, chosen, seed=config.seed, test=True)
-        result = run_trial(setup, trial, listener=progress.trial_progress)
+        with claim_cores(config.executor, progress):
+            result = run_trial(setup, trial, listener=progress.trial_progress)
     if not result.usable:
         raise NoTrialSucceeded(f"the training ended {result.status.value}: {result.reason}")
     return result

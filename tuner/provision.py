@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tuner import measure
@@ -9,7 +10,7 @@ from tuner.config import ExecutorConfig, TuneConfig
 from tuner.datasets import Dataset, load_dataset
 from tuner.errors import ConfigError
 from tuner.progress import StudyProgress
-from tuner.registry import worker_script
+from tuner.registry import tuner_home, worker_script
 from tuner.runner import TrialSetup
 from tuner.runtimes import Runtime, ensure_installed, find_runtime
 
@@ -34,6 +35,27 @@ def core_sets(config: ExecutorConfig) -> list[tuple[int, ...]]:
     starts = range(0, len(cores) - size + 1, size)
     sets = [cores[first : first + size] for first in starts]
     return sets if config.cores_per_trial else sets[: config.jobs_per_host]
+
+
+def claims_folder() -> Path:
+    """Where studies that share a ``TUNER_HOME`` see each other's claims of CPUs."""
+    return tuner_home() / "slots"
+
+
+def claim_cores(
+    config: ExecutorConfig, progress: StudyProgress, check: Callable[[], None] = lambda: None
+) -> measure.Claim:
+    """Claim all CPUs on which trials run here, once no other study has any of them.
+
+    Args:
+        config: Whose CPUs.
+        progress: Is told who is waited for.
+        check: Called while waiting; what it raises ends that.
+    """
+    cores = [core for each in core_sets(config) for core in each]
+    return measure.claim(
+        [cores], claims_folder(), check=check, tell=lambda taken: progress.phase("waiting", taken)
+    )
 
 
 def host_facts(config: TuneConfig) -> dict[str, str]:

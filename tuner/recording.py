@@ -12,7 +12,7 @@ from tuner.errors import NoTrialSucceeded
 from tuner.machine_race import MachineRace
 from tuner.preparation import single
 from tuner.progress import StudyProgress, format_seconds
-from tuner.provision import host_facts
+from tuner.provision import claim_cores, host_facts
 from tuner.references import Reference, read_reference, reference_name, run_of
 from tuner.registry import tuner_home
 from tuner.runner import TrialSetup, run_trial
@@ -46,7 +46,10 @@ def record_reference(
         TunerError: If something needed is not here, or a training fails.
     """
     validate(config)
-    with single(config, progress) as (space, setup):
+    with (
+        single(config, progress) as (space, setup),
+        claim_cores(config.executor, progress),
+    ):
         setup = dataclasses.replace(setup, folder=setup.folder / "trials")
         setup.folder.mkdir()
         default = space.default(setup.dataset.name, config.model).params

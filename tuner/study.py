@@ -8,6 +8,7 @@ import errno
 import math
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import yaml
@@ -23,7 +24,7 @@ from tuner.loop import StudyLoop
 from tuner.machine_race import MachineRace
 from tuner.preparation import Preparation, prepare, results_place, shown_config
 from tuner.progress import StudyProgress, make_progress
-from tuner.provision import UNCONFINED, core_sets, host_facts
+from tuner.provision import UNCONFINED, claim_cores, core_sets, host_facts
 from tuner.registry import tuner_home
 from tuner.report import headline, study_metrics, write_report
 from tuner.results import StudyResult, default_warnings
@@ -265,10 +266,13 @@ class _Study:
             return result
         if self.loop.leads:
             self.outbox.begin()
-        self.folder.restart_clock()
-        self.folder.save(complete=False, started=self.folder.facts.get("started") or _now())
         try:
-            self.loop.run()
+            with self._claimed_cores():
+                self.folder.restart_clock()
+                self.folder.save(
+                    complete=False, started=self.folder.facts.get("started") or _now()
+                )
+                self.loop.run()
             if not self.loop.leads:
                 self.progress.message(
                     f"the search has ended; the driver that began study {self.folder.path.name} "
@@ -287,6 +291,12 @@ class _Study:
             budget={"time_s": self.config.budget.time_s, "trials": self.config.budget.trials},
         )
         return result
+
+    def _claimed_cores(self) -> AbstractContextManager[object]:
+        """This machine's CPUs for this study alone; the nodes of a cluster claim their own."""
+        if self.config.executor.name != "local":
+            return contextlib.nullcontext()
+        return claim_cores(self.config.executor, self.progress, self.interrupts.check)
 
     def _is_complete(self) -> bool:
         """Whether the study ended under a budget at least as large as this one."""

@@ -6,24 +6,19 @@ import os
 import shutil
 import socket
 import time
-from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from tuner import measure
-from tuner.config import ExecutorConfig, TuneConfig
+from tuner.config import TuneConfig
 from tuner.errors import RuntimeUnavailable
 from tuner.executors.local import LocalExecutor
 from tuner.progress import StudyProgress
-from tuner.provision import core_sets, fetch, host_facts, make_setup
-from tuner.registry import tuner_home
+from tuner.provision import claims_folder, core_sets, fetch, host_facts, make_setup
 from tuner.trial import Trial, TrialResult, TrialStatus
 
 Answer = tuple[TrialResult, dict[str, bytes]]
 """A result, and what the trial left in its folder, by name."""
 
 _CLAIM_S = 30.0  # a process that is ending holds its cores for a moment yet
-_POLL_S = 0.2
 _DYING_S = 2.0
 
 
@@ -50,11 +45,15 @@ class NodeSlot:
             )
         self._config = config
         dataset, runtime = fetch(config, StudyProgress())
-        home = tuner_home() / "slots"
-        self._locks, cores = _claim(config.executor, home)
-        folder = home / "-".join(map(str, cores))
+        sets = core_sets(config.executor)
+        try:
+            self._claim = measure.claim(sets, claims_folder(), most_s=_CLAIM_S)
+        except measure.CoresTaken as taken:
+            raise RuntimeUnavailable(f"none of {len(sets)} core sets is free: {taken}") from None
+        cores = self._claim.cores
+        folder = claims_folder() / "-".join(map(str, cores))
         shutil.rmtree(folder, ignore_errors=True)  # what one who was killed left
-        folder.mkdir()
+        folder.mkdir(parents=True)
         marker = f"{study_id}-{folder.name}-{os.getpid()}"
         self._setup = make_setup(
             config, dataset, runtime, folder=folder, marker=marker, cores=cores
@@ -83,25 +82,3 @@ class NodeSlot:
     def cancel(self) -> None:
         """End the running trial; its result is ``INTERRUPTED``."""
         self._executor.cancel()
-
-
-def _claim(config: ExecutorConfig, home: Path) -> tuple[list[FileLock], tuple[int, ...]]:
-    """A core set that nobody else has, for as long as its locks are held."""
-    home.mkdir(parents=True, exist_ok=True)
-    sets = core_sets(config)
-    deadline = time.monotonic() + _CLAIM_S
-    while True:
-        for cores in sets:
-            # a lock a CPU, as sets of other sizes may overlap with this one
-            locks = [FileLock(home / f"cpu-{core}.lock", thread_local=False) for core in cores]
-            try:
-                for lock in locks:
-                    lock.acquire(timeout=0)
-            except Timeout:
-                for lock in locks:
-                    lock.release()
-            else:
-                return locks, cores
-        if time.monotonic() > deadline:
-            raise RuntimeUnavailable(f"all {len(sets)} core sets here are taken by other studies")
-        time.sleep(_POLL_S)

@@ -6,6 +6,7 @@ from ``VmHWM``, never from ``ru_maxrss``, which carries the spawner's own peak o
 
 from __future__ import annotations
 
+from tuner.measure.claims import SCOPE, Claim, CoresTaken, claim
 from tuner.measure.machine import (
     cpu_flags,
     fingerprint,
@@ -26,6 +27,10 @@ from tuner.measure.processes import (
 )
 
 __all__ = [
+    "SCOPE",
+    "Claim",
+    "CoresTaken",
+    "claim",
     "parse_cores",
     "total_memory_bytes",
     "machine_facts",

@@ -9,16 +9,13 @@ next process of the same job goes on with it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from tuner.composing import compose
 from tuner.databases import without_passwords
@@ -29,7 +26,6 @@ from tuner.study_folder import write_atomically
 from tuner.trial import TrialKind, TrialResult
 
 JOB, PROGRESS, OUTCOME = "job.json", "progress.json", "outcome.json"
-_TURN = "turn.lock"
 _EVERY_S = 1.0
 _INTERRUPTED = 130
 
@@ -70,21 +66,6 @@ class _Told(StudyProgress):
         self._tell(now=True, detail=result.trial.title, trials=searched, front=points)
 
 
-@contextlib.contextmanager
-def _turn(path: Path, told: StudyProgress) -> Iterator[None]:
-    """Hold the machine: services of other stores have jobs too, and one is measured at a time."""
-    lock = FileLock(path)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        told.phase("waiting", "for the job of another service of this machine")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def main(folder: Path) -> int:
     """Run the job of a folder. Returns the exit code of the command line."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -92,8 +73,7 @@ def main(folder: Path) -> int:
     command = " ".join(["python -m tuner", *without_passwords(words)])
     told = _Told(folder / PROGRESS)
     try:
-        with _turn(folder.parent.parent / _TURN, told):
-            result = tune(compose(words), told, command=command)
+        result = tune(compose(words), told, command=command)
         outcome = {"study_id": result.study_id, "reason": ""}
         code = 0
     except TunerError as error:
