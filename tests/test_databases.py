@@ -2,7 +2,8 @@
 
 import pytest
 
-from tuner.databases import without_password, without_passwords
+from tuner.databases import exclusive, without_password, without_passwords
+from tuner.errors import StorageError
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,16 @@ def test_no_command_shows_a_password():
         "prior=[{batch_size:64}]",
         "-m",
     ]
+
+
+def test_a_file_that_is_not_let_go_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.databases._PATIENCE_S", 0.2)
+    address = f"sqlite:///{tmp_path}/study.db"
+    with (
+        exclusive(address),
+        pytest.raises(StorageError, match=r"study\.db\.lock"),
+        exclusive(address),
+    ):
+        pass
+    with exclusive(address):
+        pass

@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from tests.conftest import SYNTHETIC, free_port
 
@@ -28,6 +30,7 @@ from tests.test_study import (  # noqa: F401
     test_the_search_finds_the_known_front,
     test_trial_0_is_the_default_and_everything_is_numbered_once,
 )
+from tuner.databases import _LIMITS, exclusive
 from tuner.errors import StorageError
 from tuner.measure import SCOPE
 from tuner.study import tune
@@ -101,6 +104,33 @@ def test_a_server_that_is_not_there_is_one_line(config):
     with pytest.raises(StorageError, match=re.escape("127.0.0.1:1")) as refused:
         tune(config)
     assert "\n" not in str(refused.value)
+
+
+def test_a_database_that_is_not_let_go_is_not_waited_for_for_ever(addresses, monkeypatch):
+    monkeypatch.setitem(_LIMITS, "lock_timeout", 500)
+    _, address = addresses
+    with (
+        exclusive(address),
+        pytest.raises(OperationalError, match="lock timeout"),
+        exclusive(address),
+    ):
+        pass
+    with exclusive(address):
+        pass
+
+
+def test_who_holds_a_database_and_does_nothing_loses_it(addresses, monkeypatch):
+    monkeypatch.setitem(_LIMITS, "idle_in_transaction_session_timeout", 500)
+    _, address = addresses
+
+    def dawdle() -> None:
+        with exclusive(address):
+            time.sleep(2)
+            with exclusive(address):  # another one does not wait for it
+                pass
+
+    with pytest.raises(DBAPIError, match="idle-in-transaction"):
+        dawdle()
 
 
 def test_two_drivers_share_a_study_and_no_trial_is_run_twice(addresses, tmp_path):

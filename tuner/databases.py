@@ -5,14 +5,28 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from urllib.parse import quote_plus
 
-from filelock import FileLock
-from sqlalchemy import NullPool, create_engine, func, make_url, select
+from filelock import FileLock, Timeout
+from sqlalchemy import NullPool, create_engine, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError
+
+from tuner.errors import StorageError
 
 _HIDDEN = "***"
 _SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a query's part
+_PATIENCE_S = 300
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""Of libpq, seconds: after a minute without an answer the server is given up."""
+_LIMITS = {
+    "lock_timeout": 1000 * _PATIENCE_S,
+    "idle_in_transaction_session_timeout": 1000 * 2 * _PATIENCE_S,
+    "tcp_keepalives_idle": 30,
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 3,
+}
+"""PostgreSQL's settings while it is held, ms and s: how long others wait, and it for us."""
 _LOCK = int.from_bytes(b"tuner")  # PostgreSQL's advisory locks have numbers for names
 
 
@@ -20,24 +34,47 @@ _LOCK = int.from_bytes(b"tuner")  # PostgreSQL's advisory locks have numbers for
 def exclusive(address: str) -> Iterator[None]:
     """Hold a database among all who hold it this way; not to be nested.
 
-    Who dies lets go. An address of no database, an MLflow server's for instance, is not held.
+    A process that dies lets go of it, and so does one whose machine cannot be reached any more or
+    that does nothing with it for long. An address of no database, an MLflow server's for instance,
+    is not held.
 
     Args:
         address: SQLAlchemy's, of SQLite or PostgreSQL.
 
     Raises:
-        sqlalchemy.exc.SQLAlchemyError: If the server cannot be reached.
+        StorageError: If another process holds a file for minutes.
+        sqlalchemy.exc.SQLAlchemyError: If the server cannot be reached, or another process holds
+            its database for minutes.
     """
     kind = _kind(address)
     if kind == "sqlite" and (file := make_url(address).database):
-        with FileLock(f"{file}.lock"):
+        with _held(Path(f"{file}.lock")):
             yield
     elif kind == "postgresql":
-        with create_engine(address, poolclass=NullPool).begin() as connection:
+        engine = create_engine(address, poolclass=NullPool, connect_args=_KEEPALIVES)
+        with engine.begin() as connection:
+            for name, value in _LIMITS.items():
+                connection.execute(text(f"SET LOCAL {name} = {value}"))
             connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
             yield
     else:
         yield
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=_PATIENCE_S)
+    except Timeout:
+        raise StorageError(
+            f"another process has held {path} for {_PATIENCE_S} s; end it, or wait until it has "
+            "ended"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def can_be_held(address: str) -> bool:
