@@ -18,12 +18,16 @@ from tuner.errors import ConfigError
 PROJECT = Path(__file__).parent.parent
 DEPLOY = PROJECT / "deploy"
 CHART = DEPLOY / "helm" / "tuner"
-GIVEN = ("--set", "token=secret", "--set", "postgresql.password=secret")
+GIVEN = (
+    *("--set", "token=secret", "--set", "ray.token=secret", "--set", "privileged=true"),
+    *("--set", "postgresql.password=secret"),
+)
 CASES = {
     "as it is": GIVEN,
     "without Ray": (*GIVEN, "--set", "ray.enabled=false"),
     "with a server and a secret of one's own": (
         *("--set", "existingSecret=mine", "--set", "postgresql.enabled=false"),
+        *("--set", "privileged=true"),
         *("--set", "postgresql.url=postgresql://me@there"),
     ),
     "on chosen nodes": (
@@ -112,11 +116,84 @@ def test_nodes_have_the_cores_that_a_trial_wants():
     assert pinned == f"ray[tune]=={cluster['spec']['rayVersion']}"
 
 
-@pytest.mark.parametrize("given", [(), ("--set", "token=a")])
-def test_a_chart_without_its_secrets_is_refused(given):
-    done = run("helm", "template", "release", CHART, *given, check=False)
+@pytest.mark.parametrize("given", range(0, len(GIVEN), 2))
+def test_a_chart_without_its_secrets_or_the_choice_to_be_privileged_is_refused(given):
+    words = GIVEN[:given] + GIVEN[given + 2 :]
+    done = run("helm", "template", "release", CHART, *words, check=False)
     assert done.returncode != 0
     assert "is required" in done.stderr
+
+
+def pods_of(made: list[dict[str, Any]]) -> list[tuple[dict[str, str], dict[str, Any]]]:
+    """Labels and specification of every pod that manifests make."""
+    templates = [each["spec"]["template"] for each in made if each["kind"] == "StatefulSet"]
+    for each in made:
+        if each["kind"] == "RayCluster":
+            groups = [each["spec"]["headGroupSpec"], *each["spec"]["workerGroupSpecs"]]
+            templates += [group["template"] for group in groups]
+    return [(each["metadata"]["labels"], each["spec"]) for each in templates]
+
+
+@pytest.mark.parametrize("words", CASES.values(), ids=CASES)
+def test_no_pod_has_more_rights_than_it_needs(words):
+    chosen = "privileged=false" not in words
+    for labels, pod in pods_of(rendered(words)):
+        component = labels["app.kubernetes.io/component"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["terminationGracePeriodSeconds"] >= 30
+        rights = pod["securityContext"]
+        assert rights["runAsNonRoot"] is True
+        assert rights["runAsUser"] > 0
+        assert rights["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            assert container["resources"]["limits"] == container["resources"]["requests"]
+            own = container["securityContext"]
+            assert own["readOnlyRootFilesystem"] is True
+            if chosen and (component == "service" or container["name"] == "ray-worker"):
+                assert own["privileged"] is True
+            else:
+                assert own.get("privileged", False) is False
+                assert own["allowPrivilegeEscalation"] is False
+                assert own["capabilities"] == {"drop": ["ALL"]}
+            if component != "ray":  # KubeRay adds its own
+                assert {"readinessProbe", "livenessProbe"} <= set(container)
+            for variable in container.get("env", []):
+                secret = re.search("TOKEN|PASSWORD", variable["name"])
+                assert not secret or "secretKeyRef" in variable["valueFrom"], variable
+
+
+@pytest.mark.parametrize("words", CASES.values(), ids=CASES)
+def test_every_pod_has_a_policy_of_who_may_reach_it(words):
+    made = rendered(words)
+    policies = [each["spec"] for each in made if each["kind"] == "NetworkPolicy"]
+
+    def of(labels: dict[str, str]) -> list[dict[str, Any]]:
+        chosen = [(each["podSelector"]["matchLabels"].items(), each) for each in policies]
+        return [each for wanted, each in chosen if wanted <= labels.items()]
+
+    for labels, _ in pods_of(made):
+        (policy,) = of(labels)
+        assert "Ingress" in policy["policyTypes"]
+        if labels["app.kubernetes.io/component"] != "service":
+            for rule in policy["ingress"]:
+                for peer in rule["from"]:
+                    own = peer["podSelector"]["matchLabels"]["app.kubernetes.io/instance"]
+                    assert own == "release", "nothing but the service is reached from outside"
+    without = rendered((*words, "--set", "networkPolicy.enabled=false"))
+    assert not [each for each in without if each["kind"] == "NetworkPolicy"]
+
+
+def test_nodes_of_the_cluster_and_their_driver_have_the_same_token():
+    variables = [
+        {each["name"]: each for each in container["env"]}
+        for labels, pod in pods_of(rendered(GIVEN))
+        for container in pod["containers"]
+        if labels["app.kubernetes.io/component"] in ("service", "ray")
+    ]
+    assert len(variables) == 3
+    assert all(each["RAY_AUTH_MODE"]["value"] == "token" for each in variables)
+    first, *others = (each["RAY_AUTH_TOKEN"] for each in variables)
+    assert all(each == first for each in others)
 
 
 def test_no_manifest_holds_a_password():

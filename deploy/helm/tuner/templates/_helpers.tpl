@@ -42,3 +42,41 @@ storageClassName: {{ . }}
 {{- end }}
 resources: {requests: {storage: {{ .size }}}}
 {{- end }}
+
+{{/* A pod with no more rights than it needs, of a user's number. */}}
+{{- define "tuner.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .user }}
+  runAsGroup: {{ .user }}
+  fsGroup: {{ .user }}
+  seccompProfile: {{ toJson (.seccomp | default (dict "type" "RuntimeDefault")) }}
+{{- end }}
+
+{{- define "tuner.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* A container below which workers train: each is confined by bwrap, which makes namespaces. */}}
+{{- define "tuner.training" -}}
+{{- if not (kindIs "bool" .Values.privileged) -}}
+{{- fail "privileged is required: true, or false where the nodes let containers make user namespaces (docs/operations.md)" -}}
+{{- end -}}
+{{- if .Values.privileged -}}
+privileged: true
+readOnlyRootFilesystem: true
+{{- else -}}
+{{ include "tuner.confined" . }}
+{{- end -}}
+{{- end }}
+
+{{/* Ray's nodes and driver know each other by a token. */}}
+{{- define "tuner.rayToken" -}}
+- {name: RAY_AUTH_MODE, value: token}
+- name: RAY_AUTH_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ include "tuner.secret" . }}, key: ray-token}}
+{{- end }}
