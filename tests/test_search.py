@@ -205,6 +205,32 @@ def test_what_another_driver_is_about_is_left_to_it(make):
     assert ask(two)[0] == 2
 
 
+def test_what_a_dead_driver_was_about_is_asked_for_again_under_its_number(make, monkeypatch):
+    one, two = make(driver=ONE), make(driver=TWO)
+    mine, its = ask(one), ask(two)
+    assert one.study.release() == []
+    monkeypatch.setattr("tuner.search.crew.LEASE_S", -1.0)
+    assert one.study.release() == [its[0]]
+    assert one.study.release() == []
+    assert ask(one) == its
+    two.tell(outcome(*its))  # it only slept, and is too late
+    assert two.study.unfinished() == []
+    result = outcome(*its)
+    one.tell(result)
+    assert heard(make(driver=Driver("three", "alike"))) == [result]
+    assert one.study.unfinished() == [mine[0]]
+
+
+def test_who_begins_the_default_leads(make, monkeypatch):
+    one, two = make(driver=ONE), make(driver=TWO)
+    ask(one)
+    assert (one.study.crew.leads, two.study.crew.leads) == (True, False)
+    monkeypatch.setattr("tuner.search.crew.LEASE_S", -1.0)
+    assert two.study.release() == [0]
+    assert ask(two)[0] == 0
+    assert (one.study.crew.leads, two.study.crew.leads) == (False, True)
+
+
 def test_the_end_of_the_search_is_told_to_all_drivers(make):
     one, two = make(driver=ONE), make(driver=TWO)
     assert not two.study.over

@@ -41,7 +41,6 @@ from tuner.trial import Trial, TrialResult
 from tuner.trial_runs import TrialRuns
 from tuner.verification import Verification
 
-_TICK_S = 0.25
 _OTHERS_GRACE_S = 30.0  # for what a trial takes beside its training
 
 
@@ -92,8 +91,9 @@ class StudyLoop:
 
     @property
     def leads(self) -> bool:
-        """Whether trial 0 is this driver's own, and with it verification and report."""
-        return not self._strategy.study.shared or (self._folder.trials / "default-0000").exists()
+        """Whether verification and report are this driver's."""
+        crew = self._strategy.study.crew
+        return crew is None or crew.leads
 
     @property
     def points(self) -> list[TrialResult]:
@@ -107,6 +107,10 @@ class StudyLoop:
         self._hear_of_others()
         self._strategy.learn_paces()
         self._note_default(self._default.recall(own))
+
+    def take_the_lead(self) -> None:
+        """Verify what all drivers have found, in place of one that led before and died."""
+        self._note_default(self._default.recall(self.trials))
 
     def run(self) -> None:
         """Go on until there is nothing left to do, or no time; what runs then is waited for."""
@@ -353,7 +357,9 @@ class StudyLoop:
     # -- other drivers of the study -------------------------------------------------------------
 
     def _hear_of_others(self) -> None:
-        """Take in what other drivers have measured."""
+        """Take in what other drivers have measured, and take over what dead ones were about."""
+        for number in self._strategy.study.release():
+            self._progress.message(f"trial {number} is asked for again, as its driver has died")
         for each in self._strategy.study.hear_of_others():
             self._strategy.tell(each)
             self.trials.append(each)
@@ -369,6 +375,6 @@ class StudyLoop:
         limit_s = self._schedule.limit_s(len(self.trials), self._left_s())
         until = time.monotonic() + limit_s + _OTHERS_GRACE_S
         while self._strategy.study.unfinished_of_others() and time.monotonic() < until:
-            self._runs.tick()
-            time.sleep(_TICK_S)
+            self._runs.pause()
+            self._strategy.study.release()
         self._hear_of_others()

@@ -117,6 +117,8 @@ class _Study:
             fresh=fresh,
         )
         on_exit.callback(self.stored.close)
+        if self.stored.crew:
+            self.folder.publish = self.stored.crew.publish
         self.race: MachineRace | None = None
         self.search = self._make_strategy()
         with self.stored.alone():
@@ -273,9 +275,11 @@ class _Study:
                     complete=False, started=self.folder.facts.get("started") or _now()
                 )
                 self.loop.run()
+                while self._inherits():
+                    self.loop.run()
             if not self.loop.leads:
                 self.progress.message(
-                    f"the search has ended; the driver that began study {self.folder.path.name} "
+                    f"the search has ended; the driver that leads study {self.folder.path.name} "
                     "verifies and reports"
                 )
                 return self._result(complete=True)
@@ -286,11 +290,31 @@ class _Study:
             raise
         result = self._result(complete=True)
         self._finish(result)
+        self.stored.note_report()
         self.folder.save(
             complete=True,
             budget={"time_s": self.config.budget.time_s, "trials": self.config.budget.trials},
         )
         return result
+
+    def _inherits(self) -> bool:
+        """Whether this driver leads from now on, as the one that did shows no sign of life."""
+        crew = self.stored.crew
+        if crew is None or crew.leads or not crew.leader or self.stored.reported:
+            return False
+        leader = crew.leader
+        self.progress.phase("waiting", "for a sign of life of the driver that leads the study")
+        if not crew.outlives(leader, self.runs.pause):
+            return False
+        with self.stored.alone():
+            if crew.leader != leader or self.stored.reported:
+                return False
+            crew.lead()
+        self.folder.adopt(crew.published)
+        self.loop.take_the_lead()
+        self.outbox.begin()
+        self.progress.message(f"driver {leader} has died; this one leads the study from now on")
+        return True
 
     def _claimed_cores(self) -> AbstractContextManager[object]:
         """This machine's CPUs for this study alone; the nodes of a cluster claim their own."""
@@ -387,6 +411,10 @@ class _Study:
         resolved = yaml.safe_dump(shown_config(self.config), sort_keys=False)
         write_atomically(folder / "config.yaml", resolved)
         files.append(folder / "config.yaml")
+        if self.stored.shared:  # a driver that died may have sent less than it measured
+            self.outbox.doubt()
+            for each in (*result.trials, *result.verifications):
+                self._track(each)
         tags = {"elapsed_s": f"{result.elapsed_s:.0f}", "trials": str(len(result.trials))}
         tracked = self.outbox.finish(
             files,

@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,6 +32,8 @@ from tuner.trial import TrialKind, TrialResult, TrialStatus
 RESULT = "result.json"
 STUDY = "study.json"
 _HOME_ID = "home-id"
+_LEADERS_FACTS = {"default", "verification"}
+_TRIAL = "trial/"
 _LEAST_FREE_BYTES = 64 * 2**20  # below which a worker is ended, see ``Watch``
 
 
@@ -160,6 +162,8 @@ class StudyFolder:
 
     Attributes:
         damaged: Names of the trials whose result could not be read, and was set aside.
+        publish: Called with name and value (JSON) of what another driver needs to go on with
+            the study in this one's place.
 
     Raises:
         ConfigError: If another process holds the study.
@@ -183,6 +187,7 @@ class StudyFolder:
         except OSError as error:
             raise _unwritable(path, error) from error
         self.damaged: list[str] = []
+        self.publish: Callable[[str, Any], None] = lambda _name, _value: None
         self.facts: dict[str, Any] = self._load()
         self._resumed_s = time.monotonic()
         self._before_s = float(self.facts.get("elapsed_s", 0.0))
@@ -228,6 +233,8 @@ class StudyFolder:
         """Add to the study's facts; the time used so far is saved with them."""
         self.facts |= {**facts, "elapsed_s": self.elapsed_s}
         write_atomically(self.path / STUDY, json.dumps(self.facts, indent=1, default=str))
+        for name in _LEADERS_FACTS & facts.keys():
+            self.publish(name, facts[name])
 
     def keep(self, result: TrialResult) -> None:
         """Record a finished trial for good. An interrupted one is not finished.
@@ -244,6 +251,15 @@ class StudyFolder:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RESULT, result.to_json())
         self.save()
+        if result.trial.kind is not TrialKind.SEARCH:  # those are told to all drivers
+            self.publish(_TRIAL + result.trial.name, result.to_json())
+
+    def adopt(self, published: Mapping[str, Any]) -> None:
+        """Go on with what another driver published, who led the study before."""
+        for name, value in published.items():
+            if name.startswith(_TRIAL):
+                self.keep(TrialResult.from_json(value))
+        self.save(**{name: value for name, value in published.items() if name in _LEADERS_FACTS})
 
     def _is_full(self) -> bool:
         return shutil.disk_usage(self.trials).free < _LEAST_FREE_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import cached_property
@@ -97,6 +98,11 @@ class TrialRuns:
         """What must go on while there is nothing to do but wait."""
         self._interrupts.check()
         self._show()
+
+    def pause(self) -> None:
+        """Let a moment pass."""
+        self.tick()
+        time.sleep(_TICK_S)
 
     def _show(self) -> None:
         budget = self._budget

@@ -1,8 +1,9 @@
 """Search strategies: what to do next, and what is learnt from how it ended."""
 
+from tuner.search.crew import Driver
 from tuner.search.factored import FactoredSearch
 from tuner.search.joint import JointSearch
-from tuner.search.optuna_study import STORAGE_FAULTS, Driver, OptunaStudy
+from tuner.search.optuna_study import STORAGE_FAULTS, OptunaStudy
 from tuner.search.outlook import Aim, Outlook, Target
 from tuner.search.raytune import RayTuneSearch
 from tuner.search.strategy import Probe, Races, Step, Stop, Strategy, Train, Verify, View

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 import optuna
 from optuna.trial import TrialState
@@ -21,6 +20,7 @@ from tuner.config import Constraint, SamplerConfig
 from tuner.databases import exclusive, without_password
 from tuner.errors import ConfigError, StorageError
 from tuner.pareto import Objective
+from tuner.search.crew import Crew, Driver
 from tuner.search.samplers import make_sampler
 from tuner.space import Choices, SearchSpace
 from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
@@ -29,6 +29,7 @@ _NUMBER = "trial_number"
 _DRIVER = "driver"
 _RESULT = "result"
 _OVER = "over"
+_REPORTED = "reported"
 _KIND = "machine"
 _ORIGIN = "derived_from"
 _STREAMS = 10**6
@@ -40,19 +41,6 @@ STORAGE_FAULTS = (optuna.exceptions.StorageInternalError, SQLAlchemyError)
 
 EndTrial = Callable[[int, optuna.Trial, list[float] | None], None]
 """Ends one of Optuna's trials, given our number of it; as failed without values."""
-
-
-@dataclass(frozen=True)
-class Driver:
-    """One of several processes that drive a study, each with trials of its own.
-
-    Attributes:
-        name: No other driver's.
-        fingerprint: Of its machine; times compare only among drivers that have the same.
-    """
-
-    name: str
-    fingerprint: str
 
 
 class OptunaStudy:
@@ -72,6 +60,7 @@ class OptunaStudy:
 
     Attributes:
         optuna: The study itself.
+        crew: All who drive the study; ``None`` where it is this process alone.
         stream: Where in the random sequence of ``seed`` this driver is now.
         end_trial: Ends Optuna's trials; who asks for them through another library sets its own.
 
@@ -97,7 +86,7 @@ class OptunaStudy:
     ) -> None:
         self.space, self.objectives, self.constraints = space, objectives, constraints
         self.default, self.seed = default, seed
-        self._driver, self._address = driver, storage
+        self._shared_address = storage if driver else None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._open: dict[int, optuna.Trial] = {}
         self._told: set[int] = set()
@@ -111,7 +100,10 @@ class OptunaStudy:
             first_line = str(error).splitlines()[0]
             shown = without_password(storage or "")
             raise StorageError(f"storage {shown} cannot be opened: {first_line}") from error
+        self.crew = Crew(self.optuna, driver) if driver else None
         self._agree()
+        if self.crew:
+            self.crew.begin()
         # sampling goes on from another point of the random sequence after a resume, and drivers
         # that begin at once are at different ones
         known = self.optuna.get_trials(deepcopy=False)
@@ -143,30 +135,33 @@ class OptunaStudy:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Nothing of this study is begun or noted by another driver meanwhile."""
-        if self._driver and self._address:
-            with exclusive(self._address):
+        if self._shared_address:
+            with exclusive(self._shared_address):
                 yield
         else:
             yield
 
     def _agree(self) -> None:
-        if self._driver is None:
+        if self.crew is None:
             return
+        ours = self.crew.driver.fingerprint
         with self.alone():
             theirs = self.optuna.user_attrs.get(_KIND)
             if theirs is None:
-                theirs = self._driver.fingerprint
+                theirs = ours
                 self.optuna.set_user_attr(_KIND, theirs)
-        if theirs != self._driver.fingerprint:
+        if theirs != ours:
             self.close()
             raise ConfigError(
                 f"study {self.optuna.study_name} was begun on machine {theirs}, and this one is "
-                f"{self._driver.fingerprint}: times compare on machines of one kind only; "
+                f"{ours}: times compare on machines of one kind only; "
                 "give another storage="
             )
 
     def close(self) -> None:
         """Give the database's connections back."""
+        if self.crew:
+            self.crew.close()
         if self._database is not None:
             self._database.remove_session()
             self._database.engine.dispose()
@@ -174,7 +169,7 @@ class OptunaStudy:
     @property
     def shared(self) -> bool:
         """Whether other processes may drive the study too."""
-        return self._driver is not None
+        return self.crew is not None
 
     @property
     def over(self) -> bool:
@@ -183,8 +178,19 @@ class OptunaStudy:
 
     def end(self, *, over: bool = True) -> None:
         """Tell the other drivers that the search has ended, or that it goes on after all."""
-        if self._driver:
+        if self.crew:
             self.optuna.set_user_attr(_OVER, over)
+            self.optuna.set_user_attr(_REPORTED, False)
+
+    @property
+    def reported(self) -> bool:
+        """Whether the driver that leads has ended the study, and nothing is left to do for it."""
+        return bool(self.optuna.user_attrs.get(_REPORTED))
+
+    def note_report(self) -> None:
+        """Tell the other drivers that the study has ended."""
+        if self.crew:
+            self.optuna.set_user_attr(_REPORTED, True)
 
     def unfinished(self) -> list[int]:
         """Numbers of the trials that were asked for but never told, from an interrupted run."""
@@ -195,7 +201,7 @@ class OptunaStudy:
         return self._running(own=False) if self.shared else []
 
     def _running(self, *, own: bool) -> list[int]:
-        trials = self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        trials = self._of_state(TrialState.RUNNING)
         return [
             each.user_attrs[_NUMBER]
             for each in trials
@@ -203,11 +209,11 @@ class OptunaStudy:
         ]
 
     def _is_own(self, trial: optuna.trial.FrozenTrial) -> bool:
-        return self._driver is None or trial.user_attrs.get(_DRIVER) == self._driver.name
+        return self.crew is None or _owner(trial) == self.crew.driver.name
 
     def hear_of_others(self) -> list[TrialResult]:
         """What other drivers have told and this one has not been told since."""
-        if not self._driver:
+        if not self.crew:
             return []
         found = [
             TrialResult.from_json(each.user_attrs[_RESULT])
@@ -220,12 +226,32 @@ class OptunaStudy:
             self._foreign.add(each.trial.number)
         return found
 
+    def release(self) -> list[int]:
+        """Have the trials of dead drivers asked for again. Returns their numbers."""
+        if not self.crew:
+            return []
+        dead = self.crew.dead(_owner(each) for each in self._of_state(TrialState.RUNNING))
+        if not dead:
+            return []
+        with self.alone():
+            left = [
+                each.user_attrs[_NUMBER]
+                for each in self._of_state(TrialState.RUNNING)
+                if _owner(each) in dead and _NUMBER in each.user_attrs
+            ]
+            for number in left:
+                self.retry(number)
+        return left
+
+    def _of_state(self, *states: TrialState) -> list[optuna.trial.FrozenTrial]:
+        return self.optuna.get_trials(deepcopy=False, states=states)
+
     # -- asking ---------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> list[int]:
         """Numbers of the trials that are to be asked for next: the default, or repeated ones."""
-        trials = self.optuna.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        trials = self._of_state(TrialState.WAITING)
         return [each.user_attrs[_NUMBER] for each in trials if _NUMBER in each.user_attrs]
 
     def enqueue(self, params: Params, number: int | None = None) -> int:
@@ -251,12 +277,14 @@ class OptunaStudy:
 
     def begin(self, trial: optuna.Trial) -> tuple[int, dict[str, ParamValue]]:
         """Give a trial that Optuna has just begun its number and its params."""
+        if self.crew:
+            trial.set_user_attr(_DRIVER, self.crew.driver.name)
         number = trial.user_attrs.get(_NUMBER)
         if number is None:
             number = self._next_number()
             trial.set_user_attr(_NUMBER, number)
-        if self._driver:
-            trial.set_user_attr(_DRIVER, self._driver.name)
+        if self.crew and number == 0:
+            self.crew.lead()
         outside = number == 0 and self._default_outside
         params = dict(self.default) if outside else self.space.suggest(trial)
         self._open[number] = trial
@@ -296,9 +324,7 @@ class OptunaStudy:
     def _ask_again_for_lost(self, measured: Collection[int]) -> None:
         """Enqueue what was told and has no result left: its file was damaged."""
         open_ = {*self.waiting, *self.unfinished(), *measured}
-        ended = self.optuna.get_trials(
-            deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL)
-        )
+        ended = self._of_state(TrialState.COMPLETE, TrialState.FAIL)
         for each in ended:
             number = each.user_attrs.get(_NUMBER)
             if number is not None and number not in open_ and self._is_own(each):
@@ -311,8 +337,11 @@ class OptunaStudy:
         trial = self._open.pop(number, None) or self._reopen(number)
         if trial is None:
             return
-        if self._driver:
-            trial.set_user_attr(_RESULT, result.to_json())
+        if self.crew:
+            try:
+                trial.set_user_attr(_RESULT, result.to_json())
+            except optuna.exceptions.UpdateFinishedTrialError:
+                return  # this driver was taken for dead, and another one asks for it again
         early = result.status is TrialStatus.STOPPED
         if early and result.usable and result.iterations and self.space.contains(result.params):
             # the sampler must learn that this was no good, or it comes back again and again
@@ -344,7 +373,7 @@ class OptunaStudy:
 
     def _reopen(self, number: int) -> optuna.Trial | None:
         """A trial of an earlier run that is still open, by our number."""
-        for each in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        for each in self._of_state(TrialState.RUNNING):
             if each.user_attrs.get(_NUMBER) == number:
                 return optuna.Trial(self.optuna, each._trial_id)
         return None
@@ -405,3 +434,8 @@ class OptunaStudy:
                     param.low, param.high, log=param.log
                 )
         return found
+
+
+def _owner(trial: optuna.trial.FrozenTrial) -> str:
+    """The driver that is about a trial; a name of its own while that is not noted."""
+    return str(trial.user_attrs.get(_DRIVER, f"of trial {trial.number}"))

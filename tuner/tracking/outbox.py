@@ -52,6 +52,10 @@ class Outbox:
         self._next_attempt = -math.inf
         self._torn = False  # whether something may be half written
 
+    def doubt(self) -> None:
+        """Look again at what is written, as another driver may have died over it."""
+        self._torn = True
+
     def begin(self) -> None:
         """Show the study as running."""
         self._attempt(self._tracker.begin)
