@@ -68,6 +68,17 @@ def test_the_compose_file_is_one():
     run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
 
 
+def test_no_container_of_the_compose_file_is_privileged_unless_somebody_says_so():
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for name, each in services.items():
+        assert "no-new-privileges:true" in each["security_opt"]
+        assert str(each.get("privileged", False)).startswith(("False", "${TUNER_PRIVILEGED:?"))
+        published = [str(port) for port in each.get("ports", [])]
+        assert name == "service" or all(port.startswith("127.0.0.1:") for port in published)
+        for variable, value in each.get("environment", {}).items():
+            assert not re.search("TOKEN|PASSWORD", variable) or value.startswith("${"), variable
+
+
 def test_what_the_containers_start_is_understood():
     """The words of the compose file and of the chart are the command line's own."""
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["service"][
