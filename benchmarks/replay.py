@@ -27,8 +27,10 @@ from tuner.continuation import can_extend, far_behind
 from tuner.measure import cpu_flags
 from tuner.pareto import OBJECTIVES, hypervolume
 from tuner.protocol import marks_of, trained_iterations
+from tuner.references import find_reference
 from tuner.registry import find_setting_file
 from tuner.runtime_map import Probe, RuntimeMap
+from tuner.search.curves import Curve, look_deviations
 from tuner.space import Choices, Range, SearchSpace
 from tuner.trial import (
     Checkpoint,
@@ -80,6 +82,7 @@ class Recorded:
             for each in curves["runs"]
         }
         self.eval_s = self._evaluation_s(curves["runs"])
+        self.lasting = self._lasting(dataset)
         self.batches = sorted({batch for batch, _ in self._grid})
         self.rates = sorted({rate for _, rate in self._grid})
         self.longest_s = float(curves["seconds"])
@@ -132,6 +135,21 @@ class Recorded:
         ]
         return statistics.median(looks)
 
+    def _lasting(self, dataset: str) -> float:
+        """Standard deviation of an error's logarithm from stop to stop, the same for all seeds."""
+        found = find_reference(self.name.partition("-")[0], dataset, self.model)
+        if found is None:
+            return 0.0
+        curves = [
+            Curve(
+                (),
+                tuple(each.iteration for each in run.looks),
+                tuple(each.val_accuracy for each in run.looks),
+            )
+            for run in found.runs
+        ]
+        return look_deviations(curves)[0]
+
     def setting(self, params: Params) -> dict[str, Any]:
         """The runtime part of some params."""
         return {name: params[name] for name in self.space.runtime}
@@ -155,7 +173,9 @@ class Recorded:
                 if b_weight * r_weight:
                     error = self._error(self._grid[batch, rate], iterations)
                     log_error += b_weight * r_weight * math.log(error)
-        return 1 - math.exp(log_error)
+        stop = [params["batch_size"], params["learning_rate"], round(iterations)]
+        chance = np.random.default_rng(zlib.crc32(repr(stop).encode()))
+        return 1 - math.exp(log_error + self.lasting * chance.standard_normal())
 
     @staticmethod
     def _error(curve: Sequence[Sequence[float]], iterations: float) -> float:

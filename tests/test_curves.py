@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from tuner.search.curves import Curve, CurveModel, front_gain, merit
+from tuner.search.curves import (
+    Curve,
+    CurveModel,
+    front_gain,
+    look_deviations,
+    merit,
+    persistence_of,
+)
 
 ITERATIONS = (20, 40, 80, 160, 320, 640)
 
@@ -84,6 +91,51 @@ def test_other_images_tell_of_the_place_itself():
         model.fit([lucky, *known], 0.15)
         believed.append(model.predict(np.array([place]), np.array([[640.0]]))[0].item())
     assert believed[1] > believed[0]
+
+
+STOPS = tuple(round(20 * 2 ** (step / 2)) for step in range(12))
+
+
+def seeds_of(lasting, by_seed, count=8):
+    """Curves of several seeds at a place: what is off at a stop with all, and what with one."""
+    rng = np.random.default_rng(3)
+    stops = rng.normal(0, lasting, len(STOPS))
+    return [
+        Curve((0.5, 0.5), STOPS, tuple(
+            1 - error((0.5, 0.5), each) * math.exp(stop + rng.normal(0, by_seed))
+            for each, stop in zip(STOPS, stops, strict=True)
+        ))
+        for _ in range(count)
+    ]  # fmt: skip
+
+
+def test_what_all_seeds_meet_at_a_stop_is_told_from_what_one_does():
+    lasting, by_seed = look_deviations(seeds_of(0.1, 0.05))
+    assert lasting == pytest.approx(0.1, rel=0.5)
+    assert by_seed == pytest.approx(0.05, rel=0.3)
+    assert persistence_of(seeds_of(0.1, 0.05)) > 0.6
+    assert persistence_of(seeds_of(0.0, 0.1)) < 0.25
+
+
+def test_nothing_is_said_of_a_place_that_one_seed_was_at():
+    assert look_deviations([]) == (0.0, 0.0)
+    assert persistence_of(seeds_of(0.1, 0.05, count=1)) == 0.0
+
+
+def test_a_lucky_stop_is_believed_as_far_as_it_lasts():
+    place, lucky = (0.5, 0.5), 640
+    looks = [1 - error(place, each) * (0.8 if each == lucky else 1) for each in STOPS]
+    known = [Curve(place, STOPS, tuple(looks)), *(curve((x, 0.5)) for x in (0.3, 0.4, 0.6, 0.7))]
+    at, end = np.array([place]), np.array([[float(lucky)]])
+
+    def believed(persistence, *, stops):
+        model = CurveModel(2000)
+        model.fit(known, persistence=persistence)
+        return model.predict(at, end, stops=stops)[0].item()
+
+    smooth = believed(0.0, stops=True)
+    assert believed(0.7, stops=False) == pytest.approx(smooth, abs=0.02)
+    assert believed(0.7, stops=True) < believed(0.35, stops=True) - 0.01 < smooth - 0.02
 
 
 def test_many_points_are_thinned(model):

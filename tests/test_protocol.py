@@ -20,7 +20,9 @@ from tuner.protocol import (
     PROTOCOL,
     EventLog,
     checkpoint_grid,
+    fine_grid,
     log_tail,
+    marks_of,
     parse_event,
     request_text,
     trained_iterations,
@@ -108,6 +110,19 @@ def test_a_curve_is_looked_at_twice_a_doubling():
 @pytest.mark.parametrize("steps", range(12))
 def test_the_shortest_training_of_interest_is_among_the_looks_of_a_longer_one(steps):
     assert 200 in checkpoint_grid(int(200 * 2 ** (steps / 2) + 1e-6), curve=200)
+
+
+def test_a_part_is_looked_at_more_often():
+    assert fine_grid(0, 0) == fine_grid(5, 4) == []
+    assert fine_grid(100, 100) == [100]
+    grid = fine_grid(1000, 4000)
+    assert len(grid) == 17
+    assert grid[::8] == [1000, 2000, 4000]
+    whole = Trial(1, {"batch_size": 64, "iterations": 10_000}, curve=200, finely=(1000, 4000))
+    assert set(grid) <= set(marks_of(whole))
+    assert marks_of(whole) == sorted(set(marks_of(whole)))
+    short = Trial(1, {"batch_size": 64, "iterations": 1500}, curve=200, finely=(1000, 1500))
+    assert marks_of(short)[-1] == 1500
 
 
 def test_a_probe_is_never_looked_at(digits):

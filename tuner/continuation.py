@@ -15,6 +15,7 @@ _SLOPES = 3  # the steepest of the last ones is believed to go on
 _OPTIMISM, _EXTRA = 1.25, 0.1  # times and plus the slope
 _SLACK = 0.001  # of accuracy: what adds less to the front adds nothing
 _LEAST_ERROR = 1e-4
+_DOUBLING = 1.9  # of time; looks are not exactly one apart
 _LEAST_S = 1e-9  # a clock may stand still between two looks
 _STEPS = 16
 
@@ -55,7 +56,9 @@ def can_extend(
         return True
     slope = _OPTIMISM * max(0.0, *_slopes(checkpoints)) + _EXTRA
     # one look alone may be far off
-    reached = max(each.val_accuracy for each in checkpoints[-2:])
+    recent_s = last.train_time_s / _DOUBLING
+    late = [each for each in checkpoints if each.train_time_s > recent_s]
+    reached = max(each.val_accuracy for each in [*late, *checkpoints[-2:]])
     error = max(1 - reached, _LEAST_ERROR)
     now_s = max(last.train_time_s, _LEAST_S)
     for step in range(1, _STEPS + 1):
@@ -71,9 +74,16 @@ def _best_by(time_s: float, rivals: Sequence[tuple[float, float]]) -> float:
 
 
 def _slopes(checkpoints: Sequence[Checkpoint]) -> list[float]:
-    """Falls of the logarithm of the error by the logarithm of time, each over two checkpoints."""
+    """Falls of the logarithm of the error by the logarithm of time, each over about a doubling."""
     falls = []
-    for before, after in list(zip(checkpoints, checkpoints[2:], strict=False))[-_SLOPES:]:
+    for place in range(max(2, len(checkpoints) - _SLOPES), len(checkpoints)):
+        after = checkpoints[place]
+        earlier = [
+            each
+            for each in checkpoints[: place - 1]
+            if each.train_time_s <= after.train_time_s / _DOUBLING
+        ]
+        before = earlier[-1] if earlier else checkpoints[0]
         errors = [max(1 - each.val_accuracy, _LEAST_ERROR) for each in (before, after)]
         times = [max(each.train_time_s, _LEAST_S) for each in (before, after)]
         if times[1] > times[0]:

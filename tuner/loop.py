@@ -41,6 +41,8 @@ from tuner.trial import Trial, TrialResult
 from tuner.trial_runs import TrialRuns
 from tuner.verification import Verification
 
+_PERSISTENT = 0.3  # from which on a stop that is luckier than its neighbours is worth a look
+_PART_OF_INTEREST = (1 / 6, 2 / 3)  # of the default's images, that no loss is found in
 _OTHERS_GRACE_S = 30.0  # for what a trial takes beside its training
 
 
@@ -323,10 +325,20 @@ class StudyLoop:
         return dataclasses.replace(
             trial,
             curve=self._strategy.shortest,
+            finely=self._looked_at_finely(asked.params),
             warm=self._strategy.warm,
             accuracy_only=asked.pace_s > 0,
             pace_s=asked.pace_s,
         )
+
+    def _looked_at_finely(self, params: Mapping[str, Any]) -> tuple[int, int]:
+        """Iterations between which a stop may lose nothing, where one differs from the next."""
+        target = self._target()
+        if target is None or self._outlook.persistence < _PERSISTENT:
+            return 0, 0
+        batch = int(params["batch_size"] or 1)
+        first, last = (round(share * target.images / batch) for share in _PART_OF_INTEREST)
+        return first, min(last, int(params["iterations"] or 1))
 
     def _rivals(self) -> tuple[tuple[float, float], ...]:
         """What a trial must keep up with where accuracy and time are all that counts.

@@ -30,6 +30,7 @@ _MOST_EVENTS = 1_000_000
 _MOST_CHECKPOINTS = 10_000
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HALVINGS = 3  # at which a trial is looked at before its end
+_FINE = 8  # looks a doubling where they are close together
 _ROUNDING = 1e-3
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -59,6 +60,14 @@ def checkpoint_grid(iterations: int, curve: int = 0) -> list[int]:
     return sorted({math.ceil(iterations / 2 ** (number / 2)) for number in range(steps + 1)})
 
 
+def fine_grid(first: int, last: int) -> list[int]:
+    """Iterations from ``last`` down to ``first`` in eighths of a halving, ascending."""
+    if not 0 < first <= last:
+        return []
+    steps = math.floor(_FINE * math.log2(last / first) + _ROUNDING)
+    return sorted({math.ceil(last / 2 ** (number / _FINE)) for number in range(steps + 1)})
+
+
 def marks_of(trial: Trial) -> list[int]:
     """Iterations at which a worker is asked to look at the accuracy; none of a probe's."""
     iterations = trained_iterations(trial)
@@ -67,7 +76,8 @@ def marks_of(trial: Trial) -> list[int]:
     if trial.share < 1 and not trial.curve:
         return [iterations]
     whole = checkpoint_grid(int(trial.params["iterations"] or 1), trial.curve)
-    return [*(mark for mark in whole if mark < iterations), iterations]
+    marks = {*whole, *fine_grid(*trial.finely)}
+    return [*sorted(mark for mark in marks if mark < iterations), iterations]
 
 
 def trained_iterations(trial: Trial) -> int:

@@ -99,6 +99,8 @@ class Trial:
         curve: Iterations of the shortest training of interest: from a quarter of it on accuracy
             is looked at often, and the trial is stopped as soon as its further course can add
             nothing to ``rivals``. 0 for a trial that is run for its end alone.
+        finely: First and last iteration of the part in which a ``curve`` is looked at more often
+            yet, as stops that lie close together differ for good; ``(0, 0)`` for none.
         warm: Whether a worker that has trained before may train it; its memory is then not its
             own, and its set-up is shorter.
         accuracy_only: Whether its accuracy is all that counts, so that it may run on one core
@@ -120,6 +122,7 @@ class Trial:
     share: float = 1.0
     rivals: tuple[tuple[float, float], ...] = ()
     curve: int = 0
+    finely: tuple[int, int] = (0, 0)
     warm: bool = False
     accuracy_only: bool = False
     pace_s: float = 0.0
@@ -328,6 +331,7 @@ class TrialResult:
         trial = raw.pop("trial")
         trial["kind"] = TrialKind(trial["kind"])
         trial["rivals"] = tuple((time_s, accuracy) for time_s, accuracy in trial["rivals"])
+        trial["finely"] = tuple(trial.get("finely", (0, 0)))
         measurement = raw.pop("measurement")
         return cls(
             trial=Trial(**trial),

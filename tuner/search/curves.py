@@ -13,8 +13,9 @@ import contextlib
 import functools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 
 LEAST_ERROR = 1e-3
-_MOST_POINTS = 320  # a fit takes the cube of this
+_MOST_POINTS = 480  # a fit takes the cube of this
 _REFIT = 1.25  # the shape of the process is fitted anew when there is so many times as much data
 _NOISE = (0.002, 0.1)  # variance of a look; few looks that happen to agree prove no less
 _ALONG = (0.5, 1.5)  # of the axis of the iterations, along which errors fall steadily
@@ -33,41 +34,45 @@ _QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 5
 _TIMES = 48
 _DEVIATION = 1.4826  # of a normal distribution, by the median of its absolute values
 _LEAST_VARIANCE = 1e-8  # of a prediction; rounding may take it below zero
-_NAME = 1e-9  # from place to place; see ``CurveModel._data``
+_NAME = 1e-9  # from one to the next
+_PLACE, _STOP = 0, 1  # columns of points; see ``CurveModel._data``
+_LEAST_SEEDS, _LOOKS_COMPARED = 3, 9  # of which a persistence is told
+_MOST_PERSISTENCE = 0.8
 _BLIND = 40  # places at which the model is told that the first iteration still guesses
 BLIND_ERROR = 0.9  # of ten classes
 
 
 @functools.cache
-def _shared_by_place() -> Any:
+def _shared_by_name() -> Any:
     """The class of the kernel below; scikit-learn takes a second to import."""
     from sklearn.gaussian_process.kernels import Kernel, StationaryKernelMixin
 
-    class SharedByPlace(StationaryKernelMixin, Kernel):  # type: ignore[misc]
-        """What all looks at a place have in common and no other place has.
+    class SharedByName(StationaryKernelMixin, Kernel):  # type: ignore[misc]
+        """What all points of one name have in common and no other point has.
 
         Args:
             variance: Of it.
+            column: Of the points, in which the name is; 0 is none.
         """
 
-        def __init__(self, variance: float = 0.0) -> None:
-            self.variance = variance
+        def __init__(self, variance: float = 0.0, column: int = 0) -> None:
+            self.variance, self.column = variance, column
 
         def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:  # noqa: N803 - scikit-learn's
-            names, others = X[:, 0], (X if Y is None else Y)[:, 0]
+            names, others = X[:, self.column], (X if Y is None else Y)[:, self.column]
             same = (names[:, None] == others[None, :]) & (names[:, None] != 0)
             found = self.variance * same
             return (found, np.empty((len(X), len(X), 0))) if eval_gradient else found
 
         def diag(self, X: Any) -> Any:  # noqa: N803 - scikit-learn's
-            return self.variance * (X[:, 0] != 0)
+            return self.variance * (X[:, self.column] != 0)
 
-    return SharedByPlace
+    return SharedByName
 
 
-def shared_by_place(variance: float) -> Any:
-    """A kernel for what all looks at a place have in common and no other place has."""
-    return _shared_by_place()(variance)
+def shared_by_name(variance: float, column: int) -> Any:
+    """A kernel for what all points of one name have in common and no other point has."""
+    return _shared_by_name()(variance, column)
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class CurveModel:
     """
 
     noise = 0.0
+    _names: Mapping[tuple[tuple[float, ...], int], float] = MappingProxyType({})
 
     def __init__(self, most_iterations: int, seed: int = 0) -> None:
         self._scale = math.log(max(most_iterations, 2))
@@ -108,7 +114,7 @@ class CurveModel:
         self._fitted_with = 0
         self._libraries: ThreadpoolController | None = None
 
-    def fit(self, curves: Sequence[Curve], own: float = 0.0) -> None:
+    def fit(self, curves: Sequence[Curve], own: float = 0.0, persistence: float = 0.0) -> None:
         """Learn all curves anew.
 
         Args:
@@ -116,6 +122,8 @@ class CurveModel:
             own: Standard deviation of the logarithm of the error by which all looks at one place
                 are off together, as they are at the same images. The best of many places is
                 mostly the luckiest; predictions are without that.
+            persistence: Share of a look's distance from its curve, as a variance, that any other
+                look at the same stop has too, by whatever seed and images.
         """
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
@@ -125,13 +133,13 @@ class CurveModel:
         afresh = self._kernel is None or len(points) >= _REFIT * self._fitted_with
         kernel = self._kernel
         if kernel is None:
-            dimensions = points.shape[1] - 2
+            dimensions = points.shape[1] - 1
+            # the first two dimensions are names, and too small to be any
             bounds = [*[_SCALES] * dimensions, _ALONG]
-            # the first dimension names the place, and is too small to be one
-            smooth = Matern([0.5, *[0.5] * dimensions, 0.8], [_SCALES, *bounds], nu=2.5)
+            smooth = Matern([*[0.5] * dimensions, 0.8], bounds, nu=2.5)
             kernel = ConstantKernel(1.0, (0.3, 5.0)) * smooth + WhiteKernel(0.015, _NOISE)
             if own:
-                kernel += shared_by_place(own**2 / float(np.var(targets)))
+                kernel += shared_by_name(own**2 / float(np.var(targets)), _PLACE)
         self._model = GaussianProcessRegressor(
             kernel,
             normalize_y=True,
@@ -141,20 +149,30 @@ class CurveModel:
         with warnings.catch_warnings(), self._one_thread():
             warnings.simplefilter("ignore", ConvergenceWarning)
             self._model.fit(points, targets)
-            apart = targets[:-_BLIND] - self._model.predict(points[:-_BLIND])
-        if afresh:
-            self._kernel, self._fitted_with = self._model.kernel_, len(points)
+            if afresh:
+                self._kernel, self._fitted_with = self._model.kernel_, len(points)
+            if persistence:
+                self._model.set_params(kernel=self._divided(persistence), optimizer=None)
+                self._model.fit(points, targets)
+            smooth_at = points[:-_BLIND].copy()
+            smooth_at[:, _STOP] = 0.0
+            apart = targets[:-_BLIND] - self._model.predict(smooth_at)
         self.noise = _DEVIATION * float(np.median(np.abs(apart)))
 
     def _data(self, curves: Sequence[Curve]) -> tuple[_Array, _Array]:
-        """Points, shape (n, d + 2), and logarithms of the error, shape (n,).
+        """Points, shape (n, d + 3), and logarithms of the error, shape (n,).
 
-        Wherever a run is, it begins by guessing blindly, which the process must be told.
+        A point is the name of its place, that of its stop, the place itself, and the logarithm of
+        the iterations. Wherever a run is, it begins by guessing blindly, which the process must be
+        told.
         """
         names = {curve.place: _NAME * number for number, curve in enumerate(curves, 1)}
+        stops = {(curve.place, each) for curve in curves for each in curve.iterations}
+        self._names = {stop: _NAME * number for number, stop in enumerate(sorted(stops), 1)}
         rows = [
             (
                 names[curve.place] if curve.shares else 0.0,
+                self._names[curve.place, iteration],
                 *curve.place,
                 math.log(iteration) / self._scale,
                 math.log(1 - accuracy + LEAST_ERROR),
@@ -166,9 +184,10 @@ class CurveModel:
         if len(data) > _MOST_POINTS:
             kept = np.linspace(0, len(data) - 1, _MOST_POINTS).round().astype(int)
             data = data[kept]
-        places = np.random.default_rng(self._seed).random((_BLIND, data.shape[1] - 3))
+        places = np.random.default_rng(self._seed).random((_BLIND, data.shape[1] - 4))
         none = np.zeros(_BLIND)
-        blind = np.column_stack([none, places, none, np.full(_BLIND, math.log(BLIND_ERROR))])
+        guesses = np.full(_BLIND, math.log(BLIND_ERROR))
+        blind = np.column_stack([none, none, places, none, guesses])
         data = np.concatenate([data, blind])
         return data[:, :-1], data[:, -1]
 
@@ -182,21 +201,40 @@ class CurveModel:
         with self._libraries.limit(limits=1):
             yield
 
-    def predict(self, places: _Array, iterations: _Array) -> tuple[_Array, _Array]:
+    def _divided(self, persistence: float) -> Any:
+        """The process with the noise of a look divided in what persists and what does not."""
+        from sklearn.base import clone
+
+        look = self._white_noise()
+        kernel: Any = clone(self._model.kernel_)
+        (name,) = (each for each in kernel.get_params() if each.endswith("noise_level"))
+        kernel.set_params(**{name: (1 - persistence) * look})
+        return kernel + shared_by_name(persistence * look, _STOP)
+
+    def predict(
+        self, places: _Array, iterations: _Array, *, stops: bool = False
+    ) -> tuple[_Array, _Array]:
         """Curves at new places.
 
         Args:
             places: Shape (n, d).
             iterations: Shape (n, k).
+            stops: Whether to count what persists at stops that were looked at.
 
         Returns:
             Mean and standard deviation of the logarithm of the error, each of shape (n, k): of
             the curve itself, to which a look adds its noise.
         """
         count, length = iterations.shape
+        names = np.zeros((count, length))
+        if stops:
+            for row, column in np.ndindex(names.shape):
+                stop = tuple(map(float, places[row])), int(iterations[row, column])
+                names[row, column] = self._names.get(stop, 0.0)
         points = np.concatenate(
             [
                 np.zeros((count * length, 1)),
+                names.reshape(-1, 1),
                 np.repeat(places, length, axis=0),
                 (np.log(iterations) / self._scale).reshape(-1, 1),
             ],
@@ -276,3 +314,42 @@ def front_gain(
         before[:, 1:], before[:, 0] = before[:, :-1].copy(), 0.0
         gains += np.maximum(before, above).mean(axis=2) / len(_QUANTILES)
     return gains
+
+
+def look_deviations(curves: Sequence[Curve]) -> tuple[float, float]:
+    """How far looks are from their curve: what lasts at a stop, and what differs between seeds.
+
+    Where a framework reads the images in the order of a file, a stop comes after the same images
+    with every seed, and what was learnt last counts most. That is seen where several seeds were
+    looked at in the same places: deviations of their mean from a smooth curve, beside those of the
+    single ones from their mean.
+
+    Args:
+        curves: All that are known; those of places with one curve alone say nothing.
+
+    Returns:
+        Standard deviations of the logarithm of the error; zeros where nothing is known.
+    """
+    by_place: dict[tuple[float, ...], list[Curve]] = {}
+    for each in curves:
+        if len(each.iterations) > 1:
+            by_place.setdefault(each.place, []).append(each)
+    several = max(by_place.values(), key=len, default=[])
+    common = sorted(set.intersection(*[set(each.iterations) for each in several] or [set()]))
+    late = common[-_LOOKS_COMPARED:]
+    if len(several) < _LEAST_SEEDS or len(late) < _LOOKS_COMPARED:
+        return 0.0, 0.0
+    rows = [dict(zip(each.iterations, each.accuracy, strict=True)) for each in several]
+    errors = np.log([[1 - row[each] + LEAST_ERROR for each in late] for row in rows])
+    logs, mean = np.log(late), errors.mean(axis=0)
+    apart = mean - np.polyval(np.polyfit(logs, mean, 2), logs)
+    by_seed = float(errors.var(axis=0, ddof=1).mean())
+    lasting = float((apart**2).sum()) / (len(late) - 3) - by_seed / len(several)
+    return math.sqrt(max(lasting, 0.0)), math.sqrt(by_seed)
+
+
+def persistence_of(curves: Sequence[Curve]) -> float:
+    """Share of a look's distance from its curve, as a variance, that lasts at its stop, 0–0.8."""
+    lasting, by_seed = look_deviations(curves)
+    both = lasting**2 + by_seed**2
+    return min(lasting**2 / both, _MOST_PERSISTENCE) if both else 0.0

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from tuner.noninferiority import LookPlan
-from tuner.search.curves import LEAST_ERROR, CurveModel
+from tuner.search.curves import LEAST_ERROR, CurveModel, persistence_of
 from tuner.search.places import AccuracyCube
 from tuner.space import Range, SearchSpace
 from tuner.trial import TrialResult
@@ -40,7 +40,7 @@ class Target:
         images: That the default trains, with repetition.
         looks: Of the next candidate.
         margin: Loss that counts as none; 0 where a gain is to be proven.
-        noise: Standard deviation of the logarithm of the error from look to look.
+        noise: Standard deviation of the logarithm of the error between seeds, of a look.
         val_images: Size of the validation split, at which that was looked at.
     """
 
@@ -193,6 +193,10 @@ class Outlook:
     Args:
         space: Of the study.
         seed: Of the model's fit.
+
+    Attributes:
+        persistence: How far a stop that is luckier than its neighbours is so for good, 0–1; see
+            ``persistence_of``.
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
@@ -200,19 +204,22 @@ class Outlook:
         assert isinstance(iterations, Range)
         self._cube, self._model = AccuracyCube(space), CurveModel(int(iterations.high), seed)
         self._learnt = 0
+        self.persistence = 0.0
 
     def learn(self, results: Sequence[TrialResult], target: Target) -> None:
         """Learn the curves of all that was trained, anew if there is more of it."""
         news = len(results) != self._learnt
         curves = self._cube.curves(results, target.by_test) if news else []
         if curves:
-            self._model.fit(curves, target.own_of(target.val_images))
+            self.persistence = persistence_of(curves)
+            own = target.own_of(target.val_images)
+            self._model.fit(curves, own, self.persistence)
             self._learnt = len(results)
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the logarithm of the error from look to look; 0 if unknown."""
-        return self._model.noise if self._learnt else 0.0
+        """Standard deviation between seeds at a stop, of the logarithm of the error; 0 if unknown."""
+        return math.sqrt(1 - self.persistence) * self._model.noise if self._learnt else 0.0
 
     def chances(self, points: Sequence[TrialResult], target: Target) -> list[float]:
         """How likely each point is to be proven, 0–1; 0 while nothing is known."""
@@ -238,4 +245,4 @@ class Outlook:
     def _predict(self, points: Sequence[TrialResult]) -> tuple[_Array, _Array]:
         places = np.array([self._cube.place(each.params) for each in points])
         lengths = np.array([[float(each.params["iterations"] or 1)] for each in points])
-        return self._model.predict(places, lengths)
+        return self._model.predict(places, lengths, stops=True)
