@@ -145,6 +145,19 @@ def pods_of(made: list[dict[str, Any]]) -> list[tuple[dict[str, str], dict[str, 
     return [(each["metadata"]["labels"], each["spec"]) for each in templates]
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["behind_proxy=true"], "behind_proxy=true can be reached"),
+        (["behind_proxy=yes"], "behind_proxy must be true or false, got 'yes'"),
+    ],
+)
+def test_a_service_behind_a_proxy_wants_a_token(words, why, monkeypatch):
+    monkeypatch.delenv("TUNER_SERVICE_TOKEN", raising=False)
+    with pytest.raises(ConfigError, match=why):
+        serve_command(words)
+
+
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_no_pod_has_more_rights_than_it_needs(words):
     chosen = "privileged=false" not in words

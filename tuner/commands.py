@@ -73,6 +73,12 @@ def _loss(text: str) -> float | None:
         raise ConfigError(f"max_accuracy_loss must be a number or none, got {text!r}") from None
 
 
+def _switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ConfigError(f"behind_proxy must be true or false, got {text!r}")
+    return text == "true"
+
+
 _ASKED: Mapping[str, Callable[[str], Any]] = {
     **_TRACKED,
     "max_train_time_s": float,
@@ -326,13 +332,14 @@ def ui_command(words: Sequence[str]) -> int:
 def serve_command(words: Sequence[str]) -> int:
     """Answer over HTTP which configuration a job should run with, and show what is on record.
 
-    python -m tuner serve [host=127.0.0.1] [port=8765] [output=folder] [tracking_uri=]
+    python -m tuner serve [host=127.0.0.1] [port=8765] [behind_proxy=true]
+        [output=folder] [tracking_uri=]
 
     The page is at /, the API's description at /openapi.json. Studies asked for are run one
     after the other; one that it is stopped in goes on when it is started again. framework_path= is
     a folder with frameworks of your own; executor= with its settings, and storage=, are those of
-    all studies. On any host= but this machine's own loopback clients must send the token that
-    TUNER_SERVICE_TOKEN holds.
+    all studies. On any host= but this machine's own loopback, and behind a proxy, clients must
+    send the token that TUNER_SERVICE_TOKEN holds.
     """
     from tuner.service import serve
     from tuner.tracking import default_tracking_uri
@@ -342,7 +349,7 @@ def serve_command(words: Sequence[str]) -> int:
         each for each in words if each.startswith(("executor=", "executor.", "storage="))
     ]
     own = [each for each in words if each not in of_studies]
-    values = _read(own, {**known, "port": int})
+    values = _read(own, {**known, "port": int, "behind_proxy": _switch})
     output = Path(values.pop("output", ".")).absolute()
     uri = values.pop("tracking_uri", "") or default_tracking_uri(output)
     serve(uri, output=str(output), words=of_studies, **values)

@@ -218,7 +218,7 @@ class Outlook:
 
     @property
     def noise(self) -> float:
-        """Standard deviation between seeds at a stop, of the logarithm of the error; 0 if unknown."""
+        """Deviation between seeds at a stop, of the logarithm of the error; 0 if unknown."""
         return math.sqrt(1 - self.persistence) * self._model.noise if self._learnt else 0.0
 
     def chances(self, points: Sequence[TrialResult], target: Target) -> list[float]:

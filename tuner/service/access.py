@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 _MOST_BYTES = 64 * 1024  # of a request's body
 _OPEN = {"/v1/healthz", "/v1/livez"}  # what a load balancer asks without a token
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _LOCAL = {"localhost", "127.0.0.1", "[::1]", "testserver"}
 
 
@@ -37,6 +38,8 @@ class Access:
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.local and name not in _LOCAL:
             return _no(421, "this service answers on this machine alone, as localhost")
+        if self.local and any(name in request.headers for name in _FORWARDED):
+            return _no(421, "this came through a proxy, which needs behind_proxy=true and a token")
         if self.token and request.url.path not in _OPEN and not self._knows(request):
             return _no(401, "send the token as Authorization: Bearer <token>, or as a password")
         return None

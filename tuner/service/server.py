@@ -29,6 +29,7 @@ def serve(
     *,
     output: str = ".",
     framework_path: str | None = None,
+    behind_proxy: bool = False,
     words: Sequence[str] = (),
 ) -> None:
     """Serve what is on record at ``uri``, and run the studies that are asked for, until Ctrl-C.
@@ -40,6 +41,8 @@ def serve(
         port: TCP port; 0 for any that is free, which is printed.
         output: Folder that studies leave their report in.
         framework_path: Folder with frameworks of the user's own.
+        behind_proxy: Whether others reach it through a proxy: then a token is needed on loopback
+            too, as all that the proxy passes on comes from there.
         words: Further overrides of every study that is asked for.
 
     Raises:
@@ -50,10 +53,11 @@ def serve(
         raise ConfigError(f"port must be at least 0 and at most {_MOST_PORT}, got {port}")
     whole = own_words(uri, output, framework_path, words)
     token = os.environ.get(TOKEN, "")
-    local = _is_loopback(host)
+    local = _is_loopback(host) and not behind_proxy
     if not local and len(token) < _LEAST_TOKEN:
+        where = "behind_proxy=true" if behind_proxy else f"host={host}"
         raise ConfigError(
-            f"host={host} can be reached from other machines, so {TOKEN} must hold a token of "
+            f"{where} can be reached from other machines, so {TOKEN} must hold a token of "
             f"{_LEAST_TOKEN} characters or more, got {len(token)}; "
             "python -c 'import secrets; print(secrets.token_urlsafe())' makes one"
         )
