@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -277,6 +278,17 @@ def test_a_job_waits_while_another_process_has_its_cpus_and_says_so(home, tmp_pa
         while jobs.progress(job).get("phase") != "waiting" and time.monotonic() < deadline:
             time.sleep(0.05)
         assert f"process {os.getpid()}" in jobs.progress(job)["detail"]
+
+
+def test_a_clock_that_is_set_back_changes_no_order(tmp_path, monkeypatch):
+    jobs = Jobs(tmp_path / "jobs" / "store")
+    monkeypatch.setattr(jobs, "_thread", threading.Thread(target=lambda: None))
+    with jobs:
+        first = jobs.submit("study", ["framework=x"], {})
+        monkeypatch.setattr(time, "time", lambda: first.submitted - 3600)
+        second = jobs.submit("study", ["framework=y"], {})
+        assert [each.id for each in jobs.all()] == [second.id, first.id]
+        assert jobs._next().id == first.id
 
 
 def test_a_job_that_cannot_be_begun_waits_until_it_can(tmp_path, monkeypatch):

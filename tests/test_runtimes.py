@@ -126,6 +126,35 @@ def test_a_command_that_went_away_is_not_installed(tmp_path, monkeypatch):
         runtime.verify()
 
 
+def test_a_check_that_prints_nothing_has_failed(tmp_path):
+    """Torch7's th ends with 0 after an error."""
+    runtime = find_runtime(framework(check="import sys; print('no torch', file=sys.stderr)"), tmp_path)
+    with pytest.raises(RuntimeUnavailable, match="does not run: no torch"):
+        runtime.install()
+
+
+def test_the_paths_of_a_build_are_inherited_seen_and_checked_anew(
+    tmp_path, script, folder, monkeypatch
+):
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / "own_build.py").write_text("version = '7'\n")
+    config = framework(check="import own_build; print(own_build.version)", inherit=["PYTHONPATH"])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    runtime = find_runtime(config, tmp_path / "home")
+    with pytest.raises(RuntimeUnavailable, match="of a build are taken from PYTHONPATH"):
+        runtime.install()
+    monkeypatch.setenv("PYTHONPATH", f"relative:{build}")
+    runtime.install()
+    assert runtime.installed()
+    assert runtime.inherited() == {"PYTHONPATH": f"relative:{build}"}
+    assert runtime.environment({}) == {}, "it is no part of what is recommended"
+    script.write_text(f"print(open({str(build / 'own_build.py')!r}).read().strip())\n")
+    assert start(runtime, script, folder).stdout == "version = '7'\n"
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    assert not runtime.installed(), "it is checked anew with the new paths"
+
+
 def test_a_check_that_fails_leaves_nothing_and_says_why(tmp_path):
     config = framework(check="import no_such_framework")
     runtime = find_runtime(config, tmp_path)
@@ -379,6 +408,8 @@ def test_what_installs_inherits_proxies_and_no_secret(tmp_path, monkeypatch):
 def test_last_words_are_short():
     assert last_words("Traceback:\n  x\nImportError: no caffe\n\n") == "ImportError: no caffe"
     assert last_words("") == "no output"
+    lua = "lua: no torch:\n\tno file 'x'\nstack traceback:\n\t[C]: in function 'require'\n\t[C]: at 0x1"
+    assert last_words(lua) == "lua: no torch:"
     assert len(last_words("x" * 1000)) == 200
 
 

@@ -250,6 +250,30 @@ def test_nothing_to_report_is_an_error(config):
         tune(config)
 
 
+@pytest.mark.slow
+def test_a_default_that_crashed_is_measured_again_once_what_broke_it_is_mended(config, tmp_path):
+    tree = tmp_path / "tree"
+    copy_framework(tree, "mended")
+    worker = tree / "frameworks" / "mended" / "worker.py"
+    whole = worker.read_text(encoding="utf-8")
+    config = dataclasses.replace(
+        config,
+        framework=load_framework("mended", str(tree)),
+        framework_path=str(tree),
+        budget=BudgetConfig(time_s=30, trials=2),
+    )
+    worker.write_text("raise SystemExit(1)", encoding="utf-8")
+    with pytest.raises(NoTrialSucceeded, match="CRASHED"):
+        tune(config)
+    worker.write_text(whole, encoding="utf-8")
+    result = tune(config)
+    assert result.trials[0].status is TrialStatus.COMPLETE
+    (record,) = load_results(default_tracking_uri(tmp_path), "mended", "digits")
+    run = connect(record.uri).get_run(record.run_ids["default-0000"])
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["train_time_s"] > 0
+
+
 def test_an_unreadable_mlruns_is_refused_before_anything_runs(config, tmp_path):
     (tmp_path / "mlruns").write_text("a file where a folder should be")
     with pytest.raises(StorageError, match="mlruns"):

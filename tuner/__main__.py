@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def _tune(words: Sequence[str]) -> int:
     from tuner.composing import run_each
     from tuner.databases import without_passwords
 
-    command = " ".join(["python -m tuner", *map(_quoted, without_passwords(words))])
+    command = shlex.join(["python", "-m", "tuner", *without_passwords(words)])
     codes: list[int] = []
     failures: list[Exception] = []
 
@@ -93,10 +93,6 @@ def _run_study(config: TuneConfig, command: str) -> None:
         print_cross_summary(tune_frameworks(config, command), console)
     else:
         print_summary(tune(config, command=command), console)
-
-
-def _quoted(word: str) -> str:
-    return f"'{word}'" if re.search(r"[^\w=.,:/+-]", word) else word
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ answer = recommend(framework="caffe", dataset="mnist", max_train_time_s=60)
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +63,7 @@ def tune(*overrides: str, **settings: Any) -> StudyResult:
     config = compose(words)
     if config.frameworks:
         raise ConfigError("frameworks= compares several on the command line; call tune for each")
-    command = " ".join(["python -m tuner", *words])
+    command = shlex.join(["python", "-m", "tuner", *words])
     return run_study(config, command=command)
 
 

@@ -62,6 +62,8 @@ class RuntimeConfig:
         mirror: Package mirror; empty for the one this machine's own apt uses.
         readable: Further files and folders that workers may read (``system``): all that an own
             build needs beside its interpreter's folder and this machine's ``/usr``.
+        inherit: Variables of the user's own environment that name the paths of an own build
+            (``system``), such as ``LUA_PATH``: workers get them, and may read what they name.
         cache: Whether workers share a writable folder for what they compile, kept between trials.
         install: ``auto`` installs on first use, ``never`` only uses what is there.
     """
@@ -77,6 +79,7 @@ class RuntimeConfig:
     size_mb: int = 0
     mirror: str = ""
     readable: list[str] = field(default_factory=list)
+    inherit: list[str] = field(default_factory=list)
     cache: bool = False
     install: str = "auto"
 

@@ -14,6 +14,7 @@ from tuner.progress import StudyProgress
 from tuner.references import Reference, find_reference, run_of
 from tuner.registry import tuner_home
 from tuner.runner import TrialSetup
+from tuner.runtimes import last_words
 from tuner.schedule import Schedule
 from tuner.search import Races
 from tuner.space import Range, SearchSpace
@@ -143,7 +144,7 @@ class DefaultTrial:
         if result.status is TrialStatus.UNAVAILABLE:
             name = self._setup.framework.name
             raise RuntimeUnavailable(
-                f"{name}: {result.reason}: {(result.log_tail.splitlines() or [''])[-1]}; "
+                f"{name}: {result.reason}: {last_words(result.log_tail)}; "
                 f"python -m tuner runtimes check {name} tests its runtime"
             )
         return result

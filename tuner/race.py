@@ -40,7 +40,8 @@ _LONGER = 3  # times as long are probes in turns at the first batch size: thread
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
 _DRIFT = 0.1  # a change of recorded paces (its logarithm) that is more than noise
 _UNLIKE = 0.2  # of the changes of two settings (logarithms), that is more than noise
-_KILL_S = 120.0
+_KILL_S, _LEAST_KILL_S = 120.0, 15.0
+_PATIENCE = 5.0  # times the longest probe so far, that the next may take
 _LEAST_S = 1e-9  # a clock may stand still
 
 
@@ -78,6 +79,7 @@ class Race:
         self._numbers = itertools.count(1)
         self._last_disturbed, self._last_s = False, self.probe_s
         self._length_s = self.probe_s  # of the next probe
+        self._longest_s = 0.0  # that a probe took, with its worker's start
         self._drift, self._spent_s, self._began_s = 1.0, 0.0, 0.0
         self._confirmed: list[dict[str, ParamValue]] = []
         self._pacemaker = Pacemaker(self.known, self._open, self._pace, self.batch_sizes[0])
@@ -377,13 +379,16 @@ class Race:
             params={**self.default, **setting, "batch_size": batch, "iterations": iterations},
             kind=TrialKind.PROBE,
             train_time_limit_s=_LIMIT * self._length_s,
-            time_limit_s=_KILL_S,
+            time_limit_s=self._kill_s,
         )
+        began_s = self.clock()
         result = session.run(trial)
+        took_s = self.clock() - began_s
         measured = result.measurement
         if not result.usable or measured is None:
             self.known.faults.append((setting, f"{result.status.value}: {result.reason}"))
             return None
+        self._longest_s = max(self._longest_s, took_s)
         self._last_disturbed = bool(measured.disturbed)
         self._last_s = max(measured.train_time_s, _LEAST_S) / max(result.iterations, 1)
         return Probe(
@@ -393,6 +398,14 @@ class Race:
             peak_memory_bytes=measured.peak_memory_bytes,
             cores_used=measured.cores_used,
         )
+
+    @property
+    def _kill_s(self) -> float:
+        """Seconds after which a probe is given up: many times what the longest so far took."""
+        if not self._longest_s:
+            return _KILL_S
+        planned_s = _LIMIT * self._length_s
+        return min(_KILL_S, max(_LEAST_KILL_S, _PATIENCE * (self._longest_s + planned_s)))
 
     def _quickest_s(self, batch: int) -> float:
         """Seconds an iteration takes at best, as far as is known."""

@@ -232,14 +232,15 @@ class WorkerSession:
 
     def _whole_environment(self, home: Path) -> dict[str, str]:
         """Built from nothing, so that no variable of this process reaches the worker."""
+        own = {**self.setup.runtime.inherited(), **self.environment}
         return {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(home),
             "LANG": "C.UTF-8",
             "PYTHONDONTWRITEBYTECODE": "1",
             MARKER: self._marker,
-            **self.environment,
-            "PYTHONPATH": f"{WORKER_API}:{self.environment.get('PYTHONPATH', '')}".rstrip(":"),
+            **own,
+            "PYTHONPATH": f"{WORKER_API}:{own.get('PYTHONPATH', '')}".rstrip(":"),
         }
 
     def _end(self, *, at_once: bool) -> str:

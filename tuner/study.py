@@ -339,6 +339,11 @@ class _Study:
             for leftover in self.folder.path.glob(pattern):
                 shutil.rmtree(leftover, ignore_errors=True)
         trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
+        if trials and trials[0].trial.is_default and not trials[0].usable:
+            # its params are right, so what failed was something else, which may be mended by now
+            default = trials.pop(0)
+            self.folder.set_aside(default)
+            self.outbox.forget(default.trial.name)
         verified = self.folder.results(TrialKind.VERIFY)
         self.loop.recall(trials)
         for result in (*trials, *verified):

@@ -270,6 +270,11 @@ class StudyFolder:
         found = [each for each in map(self._read, paths) if each is not None]
         return sorted(found, key=lambda each: each.trial.number)
 
+    def set_aside(self, result: TrialResult) -> None:
+        """Have a trial measured again; what is kept of it is no result any more."""
+        path = self.trials / result.trial.name / RESULT
+        path.replace(path.with_name(f"{RESULT}.failed"))
+
     def _read(self, path: Path) -> TrialResult | None:
         try:
             return TrialResult.from_json(path.read_text(encoding="utf-8"))

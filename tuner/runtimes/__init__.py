@@ -14,6 +14,7 @@ from tuner.progress import ProgressCallback, no_progress
 from tuner.registry import tuner_home
 from tuner.runtimes.base import Problem, Runtime
 from tuner.runtimes.debian import DebianRuntime
+from tuner.runtimes.logged import last_words
 from tuner.runtimes.sandbox import apt_install, sandbox_fault
 from tuner.runtimes.system import SystemRuntime
 from tuner.runtimes.venv import VenvRuntime
@@ -25,6 +26,7 @@ __all__ = [
     "ensure_installed",
     "sandbox_fault",
     "apt_install",
+    "last_words",
 ]
 
 _KINDS: dict[str, type[Runtime]] = {

@@ -140,6 +140,16 @@ class Runtime(abc.ABC):
             name: value.replace("{cache}", str(self.cache)) for name, value in variables.items()
         }
 
+    def inherited(self) -> dict[str, str]:
+        """The variables of this process that workers get, as they name the paths of a build."""
+        return {}
+
+    def _checked(self) -> dict[str, str]:
+        """What ``verify`` depends on beside the files of the runtime."""
+        params = {"blas": next(iter(self.framework.blas), None)}
+        statement = self.framework.runtime.check
+        return {"check": statement, **self.inherited(), **self.environment(params)}
+
     def command(
         self, script: Path, *, readable: Sequence[Path], writable: Sequence[Path]
     ) -> list[str]:
@@ -178,12 +188,13 @@ class Runtime(abc.ABC):
                 text=True,
                 errors="replace",
                 cwd="/",
-                env={**_PLAIN_ENVIRONMENT, **self.environment(params)},
+                env={**_PLAIN_ENVIRONMENT, **self.inherited(), **self.environment(params)},
                 timeout=_VERIFY_TIMEOUT_S,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RuntimeUnavailable(f"{name}: {error}; {self._repair}") from error
-        if done.returncode != 0:
+        # a check prints a version; what runs Lua may end with 0 after an error
+        if done.returncode != 0 or not done.stdout.strip():
             said = last_words(done.stderr or done.stdout)
             raise RuntimeUnavailable(f"{name} does not run: {said}; {self._repair}")
         return (done.stdout.strip().splitlines() or [""])[-1]
@@ -277,6 +288,7 @@ class Runtime(abc.ABC):
             stamp = {
                 "verified": draft.verify(),
                 "interpreter": draft.interpreter,
+                "checked": draft._checked(),
                 "size_mb": _size_mb(draft.folder),
                 "seconds": round(time.monotonic() - start),
             }

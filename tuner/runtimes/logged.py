@@ -18,6 +18,7 @@ _MARK = "TUNER_INSTALLS"
 _SECRET = re.compile("TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|PRIVATE|ACCESS_KEY", re.IGNORECASE)
 _POLL_S = 0.2
 _END_GRACE_S = 5.0
+_LUA_TRACEBACK = "stack traceback:"
 _SHOWN_CHARACTERS = 200
 
 
@@ -130,6 +131,8 @@ def _describe(command: Sequence[str], code: int, log: Path, start: int, remedy: 
 def last_words(output: str) -> str:
     """The line of a command's output that says best why it failed, shortened."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if _LUA_TRACEBACK in lines:  # it follows what went wrong, where others end with that
+        lines = lines[: lines.index(_LUA_TRACEBACK)][:1]
     faults = [line for line in lines if line.lower().startswith(("e:", "error", "fatal"))]
     words = (faults[:1] or lines[-1:] or ["no output"])[0]
     if len(words) <= _SHOWN_CHARACTERS:

@@ -10,6 +10,7 @@ next process of the same job goes on with it.
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import time
@@ -70,7 +71,7 @@ def main(folder: Path) -> int:
     """Run the job of a folder. Returns the exit code of the command line."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = json.loads((folder / JOB).read_text(encoding="utf-8"))["words"]
-    command = " ".join(["python -m tuner", *without_passwords(words)])
+    command = shlex.join(["python", "-m", "tuner", *without_passwords(words)])
     told = _Told(folder / PROGRESS)
     try:
         result = tune(compose(words), told, command=command)

@@ -70,6 +70,7 @@ class Job:
         reason: Why it failed.
         study_id: The study on record that came of it.
         process: Pid and start time of its process while it runs.
+        turn: Its place in the queue, which no step of a clock changes.
     """
 
     id: str
@@ -83,6 +84,7 @@ class Job:
     reason: str = ""
     study_id: str = ""
     process: Sequence[float] = ()
+    turn: int = 0
 
     def setting(self, name: str) -> str:
         """What an override sets; empty if none sets it."""
@@ -145,7 +147,7 @@ class Jobs:
     def all(self) -> list[Job]:
         """Newest first."""
         with self._change:
-            return sorted(self._jobs.values(), key=lambda each: -each.submitted)
+            return sorted(self._jobs.values(), key=lambda each: (-each.turn, -each.submitted))
 
     def get(self, job_id: str) -> Job | None:
         """One job."""
@@ -171,6 +173,8 @@ class Jobs:
             waiting = sum(each.state in OPEN for each in self._jobs.values())
             if waiting >= _MOST_OPEN:
                 raise QueueFull(f"{waiting} jobs wait already; ask again when some have ended")
+            last = max((each.turn for each in self._jobs.values()), default=0)
+            job = dataclasses.replace(job, turn=last + 1)
             try:
                 self._keep(job)
             except OSError as error:
@@ -249,7 +253,7 @@ class Jobs:
         """The job to go on with, or the one that waits longest."""
         waiting = [each for each in self._jobs.values() if each.state in OPEN]
         order = {STOPPING: 0, RUNNING: 1, QUEUED: 2}
-        return min(waiting, key=lambda each: (order[each.state], each.submitted), default=None)
+        return min(waiting, key=lambda each: (order[each.state], each.turn, each.submitted), default=None)
 
     def _outlive(self, job: Job) -> bool:
         """Wait for the process that a service before this one left: it was told to end with it.

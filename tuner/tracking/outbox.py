@@ -60,6 +60,10 @@ class Outbox:
         """Show the study as running."""
         self._attempt(self._tracker.begin)
 
+    def forget(self, name: str) -> None:
+        """Delete what was sent of a trial, which is to be measured again."""
+        self._attempt(partial(self._tracker.forget, name))
+
     def send(self, result: TrialResult, folder: Path) -> None:
         """Send a finished trial with the files of its folder, now or when MLflow answers again."""
         self._waiting.append((result, folder))

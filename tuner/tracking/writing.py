@@ -190,6 +190,13 @@ class Tracker:
         self._client.set_terminated(run_id, status=status)
         self._logged.add(trial.name)
 
+    def forget(self, name: str) -> None:
+        """Delete what was written of a trial, which is to be measured again."""
+        for run in children_of(self._client, self._experiment, self.run_id):
+            if run.data.tags.get(TRIAL_TAG) == name:
+                self._client.delete_run(run.info.run_id)
+        self._logged.discard(name)
+
     def finish(
         self,
         files: Sequence[Path],

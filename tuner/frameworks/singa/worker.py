@@ -9,7 +9,7 @@ with worker_api.importing("singa"):
 
     # SINGA 5 uses names that Python 3.10 and NumPy 1.24 have dropped
     collections.Iterable = collections.abc.Iterable
-    np.int = int
+    np.int, np.float = int, float
     import singa
     from singa import device, layer, model, opt, tensor
 
