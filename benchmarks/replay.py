@@ -27,7 +27,7 @@ from tuner.continuation import can_extend, far_behind
 from tuner.measure import cpu_flags
 from tuner.pareto import OBJECTIVES, hypervolume
 from tuner.protocol import marks_of, trained_iterations
-from tuner.references import find_reference
+from tuner.references import Look, find_reference
 from tuner.registry import find_setting_file
 from tuner.runtime_map import Probe, RuntimeMap
 from tuner.search.curves import Curve, look_deviations
@@ -82,7 +82,10 @@ class Recorded:
             for each in curves["runs"]
         }
         self.eval_s = self._evaluation_s(curves["runs"])
-        self.lasting = self._lasting(dataset)
+        reference = find_reference(framework, dataset, self.model)
+        seeds = [_curve_of(run.looks) for run in reference.runs] if reference else []
+        self.lasting = look_deviations(seeds)[0]
+        self._default_curve = _mean_of(seeds)
         self.batches = sorted({batch for batch, _ in self._grid})
         self.rates = sorted({rate for _, rate in self._grid})
         self.longest_s = float(curves["seconds"])
@@ -135,21 +138,6 @@ class Recorded:
         ]
         return statistics.median(looks)
 
-    def _lasting(self, dataset: str) -> float:
-        """Standard deviation of an error's logarithm from stop to stop, the same for all seeds."""
-        found = find_reference(self.name.partition("-")[0], dataset, self.model)
-        if found is None:
-            return 0.0
-        curves = [
-            Curve(
-                (),
-                tuple(each.iteration for each in run.looks),
-                tuple(each.val_accuracy for each in run.looks),
-            )
-            for run in found.runs
-        ]
-        return look_deviations(curves)[0]
-
     def setting(self, params: Params) -> dict[str, Any]:
         """The runtime part of some params."""
         return {name: params[name] for name in self.space.runtime}
@@ -164,7 +152,13 @@ class Recorded:
         return float(self.start_s[json.dumps(self.setting(params))])
 
     def accuracy(self, params: Params, iterations: float) -> float:
-        """What truly is reached after some iterations: interpolated in logarithms."""
+        """What truly is reached after some iterations: interpolated in logarithms.
+
+        The default goes as its reference does, where there is one.
+        """
+        learnt = ("batch_size", "learning_rate")
+        if self._default_curve and all(params[each] == self.default[each] for each in learnt):
+            return 1 - self._error(self._default_curve, iterations)
         b_low, b_high, b_part = _between(self.batches, float(params["batch_size"] or 1))
         r_low, r_high, r_part = _between(self.rates, float(params["learning_rate"] or 1))
         log_error = 0.0
@@ -242,6 +236,19 @@ class Recorded:
         found += [each for each in self.points if not self.space.contains(each)]
         lossless = (each for each in found if self.loses_nothing(each, default, margin))
         return min(self.truth(each)[0] for each in lossless)
+
+
+def _curve_of(looks: Sequence[Look]) -> Curve:
+    return Curve(
+        (), tuple(each.iteration for each in looks), tuple(each.val_accuracy for each in looks)
+    )
+
+
+def _mean_of(curves: Sequence[Curve]) -> list[tuple[float, float]]:
+    """What several seeds reach at the iterations that all were looked at."""
+    rows = [dict(zip(each.iterations, each.accuracy, strict=True)) for each in curves]
+    common = set.intersection(*[set(row) for row in rows] or [set()])
+    return [(each, statistics.fmean(row[each] for row in rows)) for each in sorted(common)]
 
 
 def _smoothed(curve: Sequence[Sequence[float]]) -> list[tuple[float, float]]:

@@ -96,9 +96,9 @@ def test_other_images_tell_of_the_place_itself():
 STOPS = tuple(round(20 * 2 ** (step / 2)) for step in range(12))
 
 
-def seeds_of(lasting, by_seed, count=8):
+def seeds_of(lasting, by_seed, count=8, draw=3):
     """Curves of several seeds at a place: what is off at a stop with all, and what with one."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(draw)
     stops = rng.normal(0, lasting, len(STOPS))
     return [
         Curve((0.5, 0.5), STOPS, tuple(
@@ -110,9 +110,10 @@ def seeds_of(lasting, by_seed, count=8):
 
 
 def test_what_all_seeds_meet_at_a_stop_is_told_from_what_one_does():
-    lasting, by_seed = look_deviations(seeds_of(0.1, 0.05))
-    assert lasting == pytest.approx(0.1, rel=0.5)
-    assert by_seed == pytest.approx(0.05, rel=0.3)
+    found = [look_deviations(seeds_of(0.1, 0.05, draw=draw)) for draw in range(20)]
+    lasting, by_seed = np.mean(found, axis=0)
+    assert lasting == pytest.approx(0.1, rel=0.2)
+    assert by_seed == pytest.approx(0.05, rel=0.1)
     assert persistence_of(seeds_of(0.1, 0.05)) > 0.6
     assert persistence_of(seeds_of(0.0, 0.1)) < 0.25
 

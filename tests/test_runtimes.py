@@ -128,7 +128,9 @@ def test_a_command_that_went_away_is_not_installed(tmp_path, monkeypatch):
 
 def test_a_check_that_prints_nothing_has_failed(tmp_path):
     """Torch7's th ends with 0 after an error."""
-    runtime = find_runtime(framework(check="import sys; print('no torch', file=sys.stderr)"), tmp_path)
+    runtime = find_runtime(
+        framework(check="import sys; print('no torch', file=sys.stderr)"), tmp_path
+    )
     with pytest.raises(RuntimeUnavailable, match="does not run: no torch"):
         runtime.install()
 
@@ -408,7 +410,7 @@ def test_what_installs_inherits_proxies_and_no_secret(tmp_path, monkeypatch):
 def test_last_words_are_short():
     assert last_words("Traceback:\n  x\nImportError: no caffe\n\n") == "ImportError: no caffe"
     assert last_words("") == "no output"
-    lua = "lua: no torch:\n\tno file 'x'\nstack traceback:\n\t[C]: in function 'require'\n\t[C]: at 0x1"
+    lua = "lua: no torch:\n\tno file 'x'\nstack traceback:\n\t[C]: in 'require'\n\t[C]: at 0x1"
     assert last_words(lua) == "lua: no torch:"
     assert len(last_words("x" * 1000)) == 200
 

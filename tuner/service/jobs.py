@@ -253,7 +253,9 @@ class Jobs:
         """The job to go on with, or the one that waits longest."""
         waiting = [each for each in self._jobs.values() if each.state in OPEN]
         order = {STOPPING: 0, RUNNING: 1, QUEUED: 2}
-        return min(waiting, key=lambda each: (order[each.state], each.turn, each.submitted), default=None)
+        return min(
+            waiting, key=lambda each: (order[each.state], each.turn, each.submitted), default=None
+        )
 
     def _outlive(self, job: Job) -> bool:
         """Wait for the process that a service before this one left: it was told to end with it.
