@@ -339,7 +339,8 @@ class _Study:
             for leftover in self.folder.path.glob(pattern):
                 shutil.rmtree(leftover, ignore_errors=True)
         trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
-        if trials and trials[0].trial.is_default and not trials[0].usable:
+        failed = trials and trials[0].trial.is_default and not trials[0].usable
+        if failed and not self._is_complete():
             # its params are right, so what failed was something else, which may be mended by now
             default = trials.pop(0)
             self.folder.set_aside(default)
