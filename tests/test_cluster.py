@@ -28,6 +28,7 @@ from tuner import measure
 from tuner.config import BudgetConfig, ExecutorConfig, SamplerConfig, TuneConfig
 from tuner.errors import ConfigError, RuntimeUnavailable
 from tuner.executors import LocalExecutor, RayExecutor
+from tuner.measure import SCOPE
 from tuner.preparation import results_place
 from tuner.progress import StudyProgress
 from tuner.runtimes import ensure_installed
@@ -180,7 +181,9 @@ class Killer(StudyProgress):
 
 
 def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(config, cluster, tmp_path):
-    doomed = cluster.add_node(num_cpus=1, env_vars={"TUNER_HOME": str(tmp_path / "third")})
+    # as another machine, whose CPUs nobody else claims
+    own = {"TUNER_HOME": str(tmp_path / "third"), SCOPE: "third", "RAY_worker_niceness": "0"}
+    doomed = cluster.add_node(num_cpus=1, env_vars=own)
     config.search_space = {"fault": {"choices": ["nap"]}}  # for a second
     config.budget = BudgetConfig(time_s=90, trials=30)
     killer = Killer(cluster, doomed)

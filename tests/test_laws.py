@@ -61,6 +61,7 @@ FLOORS = {
     "preparation": 4,
     "recording": 4,
     "schedule": 4,
+    "keeping": 4,
     "loop": 4,
     "default_run": 3,
     "default_trial": 4,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import math
 import shutil
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,11 +13,11 @@ import yaml
 
 from tuner import measure
 from tuner.config import TuneConfig, objectives_of, parse_constraint
-from tuner.databases import without_password
 from tuner.default_trial import DefaultTrial
-from tuner.errors import NoTrialSucceeded, StorageError
+from tuner.errors import NoTrialSucceeded
 from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
 from tuner.interrupts import DeferredInterrupts
+from tuner.keeping import keeping
 from tuner.loop import StudyLoop
 from tuner.machine_race import MachineRace
 from tuner.preparation import Preparation, prepare, results_place, shown_config
@@ -30,7 +28,6 @@ from tuner.report import headline, study_metrics, write_report
 from tuner.results import StudyResult, default_warnings
 from tuner.runner import remove_worker_folders
 from tuner.search import (
-    STORAGE_FAULTS,
     Driver,
     FactoredSearch,
     JointSearch,
@@ -45,8 +42,6 @@ from tuner.trial import TrialKind, TrialResult
 from tuner.trial_runs import TrialRuns
 from tuner.validation import validate
 from tuner.verification import Verification
-
-_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 def tune(
@@ -228,31 +223,12 @@ class _Study:
     def run(self, command: str) -> StudyResult:
         """Search, verify, report; whatever was done before is not done again."""
         try:
-            with self._writing():
+            with keeping(self.folder.path, self.config.storage):
                 return self._run(command)
         except Exception as error:
             if self.loop.leads:
                 self.tracker.fail(str(error) or type(error).__name__)
             raise
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Say in one line that nothing can be written any more; what is kept stays so."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in _CANNOT_WRITE:
-                raise
-            place, why = error.filename or self.folder.path, error.strerror
-        except STORAGE_FAULTS as error:
-            place = without_password(self.config.storage) or self.folder.path
-            why = str(error.__cause__ or error).splitlines()[0]
-        else:
-            return
-        raise StorageError(
-            f"study {self.folder.path.name} stopped, as {place} cannot be written ({why}); what "
-            "it has measured is kept, and the same command goes on with it"
-        )
 
     def _run(self, command: str) -> StudyResult:
         self.command = command
