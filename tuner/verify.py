@@ -305,8 +305,7 @@ class _Spread:
         self.freedom = freedom if freedom >= _LEAST_FREEDOM else 0
         self.seed_variance = pooled_deviation(*groups) ** 2 if self.freedom else 0.0
         self.test_images, self.confidence = test_images, confidence
-        law = stats.t(self.freedom) if self.freedom else stats.norm()
-        self._quantile, self._tail = law.ppf, law.sf
+        self._quantile = (stats.t(self.freedom) if self.freedom else stats.norm()).ppf
 
     def accuracy(self, accuracies: Sequence[float]) -> Interval:
         """Mean accuracy; its interval covers the seeds and that the images are a sample."""
@@ -325,14 +324,24 @@ class _Spread:
     def gain(
         self, accuracies: Sequence[float], default: Sequence[float]
     ) -> tuple[Interval, float]:
-        """Difference of the means and its p-value, over seeds, on the same test images."""
+        """Difference of the means and its p-value, over seeds, on the same test images.
+
+        By the spread of these two, as in the proof of no loss; by that of all configurations where
+        these have too few runs, as what errs more varies more.
+        """
         gain = statistics.fmean(accuracies) - statistics.fmean(default)
-        variance = self.seed_variance * (1 / len(accuracies) + 1 / len(default))
-        if not self.freedom:  # too few repeats: only the sampling of the images is known
-            variance = 2 * self._sampling_variance(statistics.fmean(accuracies))
-        error = math.sqrt(variance)
-        half = float(self._quantile(0.5 + self.confidence / 2)) * error
-        p_value = 2 * float(self._tail(abs(gain) / error)) if error else float(gain == 0)
+        by_runs, law = 1 / len(accuracies) + 1 / len(default), stats.norm()
+        freedom = len(accuracies) + len(default) - 2
+        if freedom >= _LEAST_FREEDOM:
+            least = least_deviation(statistics.fmean(default), self.test_images)
+            deviation = max(pooled_deviation(accuracies, default), least)
+            error, law = deviation * math.sqrt(by_runs), stats.t(freedom)
+        elif self.freedom:
+            error, law = math.sqrt(self.seed_variance * by_runs), stats.t(self.freedom)
+        else:  # only the sampling of the images is known
+            error = math.sqrt(2 * self._sampling_variance(statistics.fmean(accuracies)))
+        half = float(law.ppf(0.5 + self.confidence / 2)) * error
+        p_value = 2 * float(law.sf(abs(gain) / error)) if error else float(gain == 0)
         return Interval(gain, gain - half, gain + half), p_value
 
     def _sampling_variance(self, accuracy: float) -> float:
