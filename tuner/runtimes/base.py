@@ -146,9 +146,12 @@ class Runtime(abc.ABC):
 
     def _checked(self) -> dict[str, str]:
         """What ``verify`` depends on beside the files of the runtime."""
+        return {"check": self.framework.runtime.check, **self._check_environment()}
+
+    def _check_environment(self) -> dict[str, str]:
+        # a worker never starts without a BLAS either: the loader may find none by itself
         params = {"blas": next(iter(self.framework.blas), None)}
-        statement = self.framework.runtime.check
-        return {"check": statement, **self.inherited(), **self.environment(params)}
+        return {**self.inherited(), **self.environment(params)}
 
     def command(
         self, script: Path, *, readable: Sequence[Path], writable: Sequence[Path]
@@ -178,8 +181,6 @@ class Runtime(abc.ABC):
         name = self.framework.name
         option = "-e" if _LUA.match(Path(self.interpreter).name) else "-c"
         statement = self.framework.runtime.check or "print('ok')"
-        # a worker never starts without a BLAS either: the loader may find none by itself
-        params = {"blas": next(iter(self.framework.blas), None)}
         try:
             done = subprocess.run(
                 [*self._prefix([], self._shared()), self.interpreter, option, statement],
@@ -188,7 +189,7 @@ class Runtime(abc.ABC):
                 text=True,
                 errors="replace",
                 cwd="/",
-                env={**_PLAIN_ENVIRONMENT, **self.inherited(), **self.environment(params)},
+                env={**_PLAIN_ENVIRONMENT, **self._check_environment()},
                 timeout=_VERIFY_TIMEOUT_S,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
