@@ -2,8 +2,7 @@
 
 import pytest
 
-from tuner.databases import exclusive, without_password, without_passwords
-from tuner.errors import StorageError
+from tuner.databases import DatabaseHeld, Hold, exclusive, without_password, without_passwords
 
 
 @pytest.mark.parametrize(
@@ -42,14 +41,19 @@ def test_no_command_shows_a_password():
     ]
 
 
-def test_a_file_that_is_not_let_go_is_not_waited_for_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr("tuner.databases._PATIENCE_S", 0.2)
+def test_a_file_that_is_not_let_go_is_not_waited_for_for_ever(tmp_path):
     address = f"sqlite:///{tmp_path}/study.db"
     with (
         exclusive(address),
-        pytest.raises(StorageError, match=r"study\.db\.lock"),
-        exclusive(address),
+        pytest.raises(DatabaseHeld, match=r"study\.db\.lock for 0\.2 s"),
+        exclusive(address, wait_s=0.2),
     ):
         pass
-    with exclusive(address):
+    with exclusive(address, wait_s=0.2):
+        pass
+
+
+def test_who_uploads_keeps_nobody_from_asking(tmp_path):
+    address = f"sqlite:///{tmp_path}/study.db"
+    with exclusive(address, Hold.UPLOADS), exclusive(address, wait_s=0.2):
         pass

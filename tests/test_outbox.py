@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from tests.conftest import free_port
 from tests.report_samples import make_result
 from tests.test_tracking import FIGURES, make_tracker
+from tuner.databases import DatabaseHeld
 from tuner.progress import StudyProgress
 from tuner.study import tune
 from tuner.tracking import Outbox, connect
@@ -64,6 +64,12 @@ class Fickle:
         self.tracker.reconcile()
 
 
+@contextlib.contextmanager
+def at_once(_wait_s):
+    """No other driver uploads."""
+    yield
+
+
 AWAY = MlflowException("API request failed with exception HTTPConnectionPool")
 
 
@@ -84,7 +90,7 @@ def tracker(tmp_path):
 
 @pytest.fixture
 def outbox(tracker, clock, said):
-    return Outbox(tracker, nullcontext, said.append, clock=clock, sleep=clock.sleep)
+    return Outbox(tracker, at_once, said.append, clock=clock, sleep=clock.sleep)
 
 
 def names_in(folder, tracker):
@@ -127,11 +133,31 @@ def test_the_end_waits_for_mlflow(tmp_path, tracker, clock, said):
         if clock.now > 30:
             tracker.fault = None
 
-    outbox = Outbox(tracker, nullcontext, said.append, clock=clock, sleep=sleep)
+    outbox = Outbox(tracker, at_once, said.append, clock=clock, sleep=sleep)
     tracker.fault = AWAY
     outbox.send(make_result(1, 0.99, 10.0), tmp_path)
     assert finish(outbox)
     assert names_in(tmp_path, tracker) == [("search-0001", "FINISHED")]
+
+
+def test_what_another_driver_keeps_back_is_sent_after_it(tmp_path, tracker, clock, said):
+    taken = [True]
+
+    @contextlib.contextmanager
+    def alone(wait_s):
+        clock.sleep(wait_s)
+        if taken:
+            raise DatabaseHeld("another process has held it")
+        yield
+
+    outbox = Outbox(tracker, alone, said.append, clock=clock, sleep=clock.sleep)
+    outbox.send(make_result(1, 0.99, 10.0), tmp_path)
+    assert clock.now <= 1, "the search goes on meanwhile"
+    assert tracker.attempts == 0
+    taken.clear()
+    assert finish(outbox)
+    assert names_in(tmp_path, tracker) == [("search-0001", "FINISHED")]
+    assert said == [], "that is no fault of MLflow"
 
 
 @pytest.mark.parametrize(("complete", "most_s"), [(True, 62), (False, 7)])

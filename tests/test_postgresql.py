@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
-from tests.conftest import SYNTHETIC, free_port
+from tests.conftest import SYNTHETIC
+from tests.postgresql import fixture_server, without_postgresql  # noqa: F401
 
 # collected here once more, with the fixtures of this file
 from tests.test_study import (  # noqa: F401
@@ -30,7 +27,7 @@ from tests.test_study import (  # noqa: F401
     test_the_search_finds_the_known_front,
     test_trial_0_is_the_default_and_everything_is_numbered_once,
 )
-from tuner.databases import _LIMITS, exclusive
+from tuner.databases import _LIMITS, DatabaseHeld, Hold, exclusive
 from tuner.errors import StorageError
 from tuner.measure import SCOPE
 from tuner.study import tune
@@ -39,45 +36,12 @@ from tuner.tracking import connect, load_results
 psycopg = pytest.importorskip("psycopg", reason="pip install 'tuner[postgresql]'")
 
 
-def program(name: str) -> str | None:
-    """One of PostgreSQL's, which Debian keeps off PATH."""
-    debian = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return str(debian[-1]) if debian else shutil.which(name)
-
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.xdist_group("postgresql"),
-    pytest.mark.skipif(
-        program("initdb") is None, reason="no PostgreSQL server (apt-get install postgresql)"
-    ),
+    without_postgresql,
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[int]:
-    """The port of a server of its own; it runs as somebody else than root, or it would not."""
-    port = free_port("127.0.0.1")
-    root = os.geteuid() == 0
-    owner = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if root else []
-    with tempfile.TemporaryDirectory(prefix="tuner-postgresql-") as folder:
-        if root:
-            user = pwd.getpwnam("postgres")
-            os.chown(folder, user.pw_uid, user.pw_gid)
-        data = Path(folder) / "data"
-
-        def run(name: str, *words: str) -> None:
-            command = [*owner, str(program(name)), "-D", str(data), *words]
-            subprocess.run(command, check=True, cwd=folder, capture_output=True)
-
-        run("initdb", "--auth=trust", "--username=tuner", "--no-sync")
-        options = f"-c listen_addresses=127.0.0.1 -c port={port} -c fsync=off -k {folder}"
-        run("pg_ctl", "--wait", f"--log={folder}/log", f"--options={options}", "start")
-        try:
-            yield port
-        finally:
-            run("pg_ctl", "--mode=immediate", "stop")
 
 
 @pytest.fixture
@@ -106,16 +70,22 @@ def test_a_server_that_is_not_there_is_one_line(config):
     assert "\n" not in str(refused.value)
 
 
-def test_a_database_that_is_not_let_go_is_not_waited_for_for_ever(addresses, monkeypatch):
-    monkeypatch.setitem(_LIMITS, "lock_timeout", 500)
+@pytest.mark.parametrize("hold", Hold)
+def test_a_database_that_is_not_let_go_is_not_waited_for_for_ever(addresses, hold):
     _, address = addresses
     with (
-        exclusive(address),
-        pytest.raises(OperationalError, match="lock timeout"),
-        exclusive(address),
+        exclusive(address, hold),
+        pytest.raises(DatabaseHeld, match=r"for 0\.5 s"),
+        exclusive(address, hold, wait_s=0.5),
     ):
         pass
-    with exclusive(address):
+    with exclusive(address, hold, wait_s=0.5):
+        pass
+
+
+def test_who_uploads_keeps_nobody_from_asking(addresses):
+    _, address = addresses
+    with exclusive(address, Hold.UPLOADS), exclusive(address, wait_s=0.5):
         pass
 
 
@@ -133,6 +103,7 @@ def test_who_holds_a_database_and_does_nothing_loses_it(addresses, monkeypatch):
         dawdle()
 
 
+@pytest.mark.timeout(600)  # a busy machine makes four times as much of it
 def test_two_drivers_share_a_study_and_no_trial_is_run_twice(addresses, tmp_path):
     connect(addresses[0])  # who comes first makes the tables, and that is a matter of its own
     words = [
@@ -152,7 +123,7 @@ def test_two_drivers_share_a_study_and_no_trial_is_run_twice(addresses, tmp_path
         )
         for home in homes
     ]
-    said = [each.communicate(timeout=150) for each in drivers]
+    said = [each.communicate(timeout=500) for each in drivers]
     assert [each.returncode for each in drivers] == [0, 0], said
 
     def numbers(home: Path, kind: str) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from urllib.parse import quote_plus
 
 from filelock import FileLock, Timeout
 from sqlalchemy import NullPool, create_engine, func, make_url, select, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from tuner.errors import StorageError
 
@@ -19,19 +20,35 @@ _SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a
 _PATIENCE_S = 300
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 """Of libpq, seconds: after a minute without an answer the server is given up."""
+_IDLE_S = 600  # that the server waits for us while we hold it
 _LIMITS = {
-    "lock_timeout": 1000 * _PATIENCE_S,
-    "idle_in_transaction_session_timeout": 1000 * 2 * _PATIENCE_S,
+    "idle_in_transaction_session_timeout": 1000 * _IDLE_S,
     "tcp_keepalives_idle": 30,
     "tcp_keepalives_interval": 10,
     "tcp_keepalives_count": 3,
 }
-"""PostgreSQL's settings while it is held, ms and s: how long others wait, and it for us."""
-_LOCK = int.from_bytes(b"tuner")  # PostgreSQL's advisory locks have numbers for names
+"""PostgreSQL's settings while it is held, ms and s."""
+_LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's code for a lock that was waited for in vain
+
+
+class Hold(enum.Enum):
+    """For what a database is held; each use has a lock of its own.
+
+    PostgreSQL's advisory locks have numbers for names: these bytes are one.
+    """
+
+    TABLES = b"tuner"
+    UPLOADS = b"uploads"
+
+
+class DatabaseHeld(StorageError):
+    """Another process holds a database for as long as it was waited for."""
 
 
 @contextlib.contextmanager
-def exclusive(address: str) -> Iterator[None]:
+def exclusive(
+    address: str, hold: Hold = Hold.TABLES, wait_s: float = _PATIENCE_S
+) -> Iterator[None]:
     """Hold a database among all who hold it this way; not to be nested.
 
     A process that dies lets go of it, and so does one whose machine cannot be reached any more or
@@ -40,41 +57,53 @@ def exclusive(address: str) -> Iterator[None]:
 
     Args:
         address: SQLAlchemy's, of SQLite or PostgreSQL.
+        hold: What for; others may hold it for something else meanwhile.
+        wait_s: Seconds that another process is waited for.
 
     Raises:
-        StorageError: If another process holds a file for minutes.
-        sqlalchemy.exc.SQLAlchemyError: If the server cannot be reached, or another process holds
-            its database for minutes.
+        DatabaseHeld: If another process still holds it then.
+        sqlalchemy.exc.SQLAlchemyError: If the server cannot be reached.
     """
     kind = _kind(address)
     if kind == "sqlite" and (file := make_url(address).database):
-        with _held(Path(f"{file}.lock")):
+        suffix = "lock" if hold is Hold.TABLES else f"{hold.name.lower()}.lock"
+        with _held(Path(f"{file}.{suffix}"), wait_s):
             yield
     elif kind == "postgresql":
         engine = create_engine(address, poolclass=NullPool, connect_args=_KEEPALIVES)
         with engine.begin() as connection:
-            for name, value in _LIMITS.items():
+            limits = {**_LIMITS, "lock_timeout": max(1, round(1000 * wait_s))}
+            for name, value in limits.items():
                 connection.execute(text(f"SET LOCAL {name} = {value}"))
-            connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            try:
+                lock = func.pg_advisory_xact_lock(int.from_bytes(hold.value))
+                connection.execute(select(lock))
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", "") != _LOCK_NOT_AVAILABLE:
+                    raise
+                raise _taken(without_password(address), wait_s) from None
             yield
     else:
         yield
 
 
 @contextlib.contextmanager
-def _held(path: Path) -> Iterator[None]:
+def _held(path: Path, wait_s: float) -> Iterator[None]:
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=_PATIENCE_S)
+        lock.acquire(timeout=wait_s)
     except Timeout:
-        raise StorageError(
-            f"another process has held {path} for {_PATIENCE_S} s; end it, or wait until it has "
-            "ended"
-        ) from None
+        raise _taken(str(path), wait_s) from None
     try:
         yield
     finally:
         lock.release()
+
+
+def _taken(place: str, wait_s: float) -> DatabaseHeld:
+    return DatabaseHeld(
+        f"another process has held {place} for {wait_s:g} s; end it, or wait until it has ended"
+    )
 
 
 def can_be_held(address: str) -> bool:

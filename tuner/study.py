@@ -13,6 +13,7 @@ import yaml
 
 from tuner import measure
 from tuner.config import TuneConfig, objectives_of, parse_constraint
+from tuner.databases import Hold, exclusive
 from tuner.default_trial import DefaultTrial
 from tuner.errors import NoTrialSucceeded
 from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
@@ -42,6 +43,8 @@ from tuner.trial import TrialKind, TrialResult
 from tuner.trial_runs import TrialRuns
 from tuner.validation import validate
 from tuner.verification import Verification
+
+_UPLOADS_S = 300.0  # that the uploads of another driver are waited for before the study begins
 
 
 def tune(
@@ -116,7 +119,7 @@ class _Study:
             self.folder.publish = self.stored.crew.publish
         self.race: MachineRace | None = None
         self.search = self._make_strategy()
-        with self.stored.alone():
+        with self._uploads_alone():
             self.tracker = Tracker(
                 uri,
                 output,
@@ -132,7 +135,7 @@ class _Study:
                 dataset=self._tracked_dataset(),
             )
         # what is half written was left by a crashed driver: no other writes at the same time
-        self.outbox = Outbox(self.tracker, self.stored.alone, progress.message)
+        self.outbox = Outbox(self.tracker, self._uploads_alone, progress.message)
         self.runs = TrialRuns(
             self._make_executor, self.folder, self._track, config.budget, progress, interrupts
         )
@@ -160,6 +163,12 @@ class _Study:
             self.runs,
             progress,
         )
+
+    def _uploads_alone(self, wait_s: float = _UPLOADS_S) -> AbstractContextManager[None]:
+        """Keep the study's other drivers from writing to MLflow; their search goes on."""
+        if not self.stored.shared:
+            return contextlib.nullcontext()
+        return exclusive(self.config.storage, Hold.UPLOADS, wait_s)
 
     def _make_executor(self) -> Executor:
         if self.config.executor.name == "local":

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
+from tuner.databases import DatabaseHeld
 from tuner.errors import StorageError
 from tuner.tracking.writing import Tracker
 from tuner.trial import TrialResult
@@ -21,6 +22,7 @@ _PAUSE_S = 20.0  # between attempts while trials go on: each may take seconds of
 _LAST_PAUSE_S = 2.0
 _PATIENCE_S = 60.0  # that the end of a study waits for MLflow,
 _INTERRUPTED_PATIENCE_S = 5.0  # and that of one that the user has interrupted
+_TURN_S = 1.0  # that another driver's upload is waited for while trials go on
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
 """Codes of MLflow's errors that another attempt would not mend."""
 
@@ -30,7 +32,8 @@ class Outbox:
 
     Args:
         tracker: Writes them.
-        alone: Keeps other drivers of the study out while something is written.
+        alone: Keeps other drivers of the study from writing to MLflow, once they have let this
+            one have its turn within so many seconds; raises ``DatabaseHeld`` otherwise.
         say: Tells the user that MLflow is away, and that it is back.
         clock: Seconds.
         sleep: Waits for so many seconds.
@@ -39,7 +42,7 @@ class Outbox:
     def __init__(
         self,
         tracker: Tracker,
-        alone: Callable[[], AbstractContextManager[None]],
+        alone: Callable[[float], AbstractContextManager[None]],
         say: Callable[[str], None],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -58,11 +61,11 @@ class Outbox:
 
     def begin(self) -> None:
         """Show the study as running."""
-        self._attempt(self._tracker.begin)
+        self._attempt(self._tracker.begin, _PATIENCE_S)
 
     def forget(self, name: str) -> None:
         """Delete what was sent of a trial, which is to be measured again."""
-        self._attempt(partial(self._tracker.forget, name))
+        self._attempt(partial(self._tracker.forget, name), _PATIENCE_S)
 
     def send(self, result: TrialResult, folder: Path) -> None:
         """Send a finished trial with the files of its folder, now or when MLflow answers again."""
@@ -107,17 +110,20 @@ class Outbox:
             self._waiting.pop(0)
         return True
 
-    def _attempt(self, write: Callable[[], None]) -> bool:
-        """Write, unless MLflow is away. Returns whether that is done with."""
+    def _attempt(self, write: Callable[[], None], turn_s: float = _TURN_S) -> bool:
+        """Write, unless MLflow is away or another driver's. Returns whether that is done with."""
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import DataError, SQLAlchemyError
 
         try:
-            with self._alone():
+            with self._alone(turn_s):
                 if self._torn:
                     self._tracker.reconcile()
                     self._torn = False
                 write()
+        except DatabaseHeld:
+            self._next_attempt = self._clock() + _LAST_PAUSE_S
+            return False
         except (MlflowException, SQLAlchemyError, StorageError, OSError) as error:
             self._torn = True
             if isinstance(error, DataError) or getattr(error, "error_code", "") in _REFUSALS:
