@@ -18,7 +18,14 @@ from typing import Any
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
-from tuner.config import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
+from tuner.config import (
+    BudgetConfig,
+    ExecutorConfig,
+    MeasureConfig,
+    SearchConfig,
+    TuneConfig,
+    VerifyConfig,
+)
 from tuner.errors import TunerError
 from tuner.progress import StudyProgress
 from tuner.registry import load_dataset_config, load_framework
@@ -69,7 +76,9 @@ class Faults:
             raise OperationalError(text, None, fault)
 
 
-def run_study(folder: Path, kind: str, at: int, answer: Connection) -> None:
+def run_study(
+    folder: Path, kind: str, at: int, answer: Connection, storage: str, executor: str
+) -> None:
     """Run the study of a folder, in a process of its own.
 
     Args:
@@ -77,6 +86,8 @@ def run_study(folder: Path, kind: str, at: int, answer: Connection) -> None:
         kind: What happens: ``KILL`` or ``FULL``.
         at: At which write, counted from 1; 0 for none.
         answer: Is sent the number of writes, and the error's class and line if there was one.
+        storage: Database of the study; its own file if empty.
+        executor: Name of the executor.
     """
     import tuner.tracking.outbox as outbox
 
@@ -87,7 +98,7 @@ def run_study(folder: Path, kind: str, at: int, answer: Connection) -> None:
     event.listen(Engine, "before_cursor_execute", faults.statement)
     error = ("", "")
     try:
-        tune(make_config(folder), StudyProgress())
+        tune(make_config(folder, storage, executor), StudyProgress())
     except TunerError as fault:
         error = type(fault).__name__, str(fault)
     except OSError as fault:
@@ -96,7 +107,7 @@ def run_study(folder: Path, kind: str, at: int, answer: Connection) -> None:
     answer.send((faults.count, *error))
 
 
-def make_config(folder: Path) -> TuneConfig:
+def make_config(folder: Path, storage: str, executor: str) -> TuneConfig:
     """The study."""
     return TuneConfig(
         framework=load_framework("synthetic", str(SYNTHETIC)),
@@ -105,6 +116,8 @@ def make_config(folder: Path) -> TuneConfig:
         search=SearchConfig("joint", warm_start=False),
         budget=BudgetConfig(time_s=60, trials=TRIALS),
         verify=VerifyConfig(finalists=1, repeats=2),
+        storage=storage,
+        executor=ExecutorConfig(executor),
         measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
         output=str(folder),
         progress="none",

@@ -5,21 +5,74 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import uuid
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.faults.faulty import FULL, KILL, TRIALS, run_study
+from tests.postgresql import fixture_server, without_postgresql  # noqa: F401
 from tuner.datasets import load_dataset
 from tuner.registry import load_dataset_config
 from tuner.tracking import connect
 from tuner.trial import TrialResult
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-POINTS = int(os.environ.get("TUNER_FAULT_POINTS", "4"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+POINTS = os.environ.get("TUNER_FAULT_POINTS", "")
 """Writes of a study at which each fault is tried, evenly spread; 0 for all of them."""
 PROCESSES = multiprocessing.get_context("forkserver")
+
+
+class Place:
+    """Where studies keep their trials, and what runs them: as users have it by default.
+
+    Attributes:
+        points: Writes at which each fault is tried, unless the environment says.
+    """
+
+    executor, points = "local", 4
+
+    def storage(self) -> str:
+        """Address of a new database; empty for the study's own."""
+        return ""
+
+
+class PostgreSQL(Place):
+    """A shared database on a server."""
+
+    points = 2
+
+    def __init__(self, port: int) -> None:
+        self._address = f"postgresql://tuner@127.0.0.1:{port}"
+
+    def storage(self) -> str:
+        name = f"faults_{uuid.uuid4().hex}"
+        with psycopg.connect(f"{self._address}/postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return f"{self._address}/{name}"
+
+
+class Ray(Place):
+    """Trials on a node of a cluster."""
+
+    executor, points = "ray", 1
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "local",
+        pytest.param("postgresql", marks=without_postgresql),
+        pytest.param("ray", marks=pytest.mark.skipif(not find_spec("ray"), reason="no Ray")),
+    ],
+)
+def place(request) -> Place:
+    if request.param == "postgresql":
+        return PostgreSQL(request.getfixturevalue("server"))
+    return Ray() if request.param == "ray" else Place()
 
 
 @pytest.fixture(scope="session")
@@ -32,10 +85,13 @@ def template(tmp_path_factory) -> Path:
     return folder
 
 
-def study(folder: Path, kind: str = KILL, at: int = 0) -> tuple[int, str, str]:
+def study(
+    folder: Path, place: Place, storage: str, kind: str = KILL, at: int = 0
+) -> tuple[int, str, str]:
     """Run it. Returns the writes that there were (0 if it was killed), and what it said."""
     here, there = PROCESSES.Pipe(duplex=False)
-    process = PROCESSES.Process(target=run_study, args=(folder, kind, at, there))
+    words = (folder, kind, at, there, storage, place.executor)
+    process = PROCESSES.Process(target=run_study, args=words)
     process.start()
     there.close()
     try:
@@ -61,12 +117,12 @@ def tracked(folder: Path) -> tuple[list[str], Counter[str]]:
     return ends, Counter(each.data.tags["trial"] for each in runs if "trial" in each.data.tags)
 
 
-@pytest.fixture(scope="session")
-def writes(template, tmp_path_factory) -> int:
+@pytest.fixture(scope="module")
+def writes(template, place, tmp_path_factory) -> int:
     """How many writes a study has that nothing happens to."""
     folder = tmp_path_factory.mktemp("whole") / "study"
     shutil.copytree(template, folder)
-    count, *error = study(folder)
+    count, *error = study(folder, place, place.storage())
     assert error == ["", ""]
     print(f"{count} writes at which a fault can happen")
     assert count > 50
@@ -74,18 +130,19 @@ def writes(template, tmp_path_factory) -> int:
 
 
 @pytest.mark.parametrize("kind", [KILL, FULL])
-@pytest.mark.parametrize("place", range(POINTS or 1000))
-def test_nothing_is_lost_or_doubled(template, writes, tmp_path, kind, place):
-    at = 1 + place if not POINTS else 1 + round((writes - 1) * (place + 0.5) / POINTS)
-    if at > writes:
-        pytest.skip("there are no more writes")
-    folder = tmp_path / "study"
+@pytest.mark.parametrize("number", range(int(POINTS or 4) or 1000))
+def test_nothing_is_lost_or_doubled(template, writes, tmp_path, place, kind, number):
+    points = int(POINTS or place.points) or writes
+    if number >= points:
+        pytest.skip("there are no more points")
+    at = 1 + round((writes - 1) * (number + 0.5) / points) if points < writes else 1 + number
+    folder, storage = tmp_path / "study", place.storage()
     shutil.copytree(template, folder)
-    _, error, line = study(folder, kind, at)
+    _, error, line = study(folder, place, storage, kind, at)
     assert error in ("", "StorageError", "OSError"), line
     assert not line or "No space left" in line or "disk is full" in line
     before = finished(folder)
-    assert study(folder)[1:] == ("", ""), "the same command goes on"
+    assert study(folder, place, storage)[1:] == ("", ""), "the same command goes on"
     after = finished(folder)
     assert {name: after.get(name) for name in before} == before, "nothing measured is lost"
     ends, trials = tracked(folder)
