@@ -196,6 +196,35 @@ def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(config, cluster, tm
     assert searched == [f"search-{number:04d}" for number in range(1, 30)]
 
 
+def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(config, cluster, tmp_path):
+    home = tmp_path / "third"
+    own = {"TUNER_HOME": str(home), SCOPE: "third", "RAY_worker_niceness": "0"}
+    third = cluster.add_node(num_cpus=1, env_vars=own)
+    config.search_space = {"fault": {"choices": ["nap"]}}  # for a second
+    config.budget = BudgetConfig(time_s=90, trials=30)
+
+    class Breaker(StudyProgress):
+        def __init__(self) -> None:
+            self.begun, self.messages = 0, list[str]()
+
+        def trial_started(self, trial) -> None:
+            self.begun += 1
+            if self.begun == 16:  # the third has joined by then
+                for folder in (home / "slots").glob("[0-9]"):
+                    folder.rename(folder.with_suffix(".gone"))
+                    folder.write_text("no folder any more")
+
+        def message(self, text) -> None:
+            self.messages.append(text)
+
+    breaker = Breaker()
+    result = tune(config, breaker)
+    cluster.remove_node(third)
+    assert [each.trial.number for each in result.trials] == list(range(30))
+    assert {each.status for each in result.trials} <= {TrialStatus.COMPLETE, TrialStatus.STOPPED}
+    assert any("which runs again" in each for each in breaker.messages), breaker.messages
+
+
 HERE, THERE = "10.213.77.1", "10.213.77.2"
 
 

@@ -74,6 +74,26 @@ def study_id(
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
+def require_space(folder: Path, result: TrialResult) -> None:
+    """Take a trial that failed beside a full disk for no result: that is no fault of its params.
+
+    Args:
+        folder: On the disk that it was run on.
+        result: Of the trial.
+
+    Raises:
+        OSError: If that is why it failed.
+    """
+    failed = result.status in (TrialStatus.CRASHED, TrialStatus.DISK_FULL)
+    if failed and is_full(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / result.trial.name))
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk of a folder has too little room for another trial."""
+    return shutil.disk_usage(folder).free < _LEAST_FREE_BYTES
+
+
 def home_id(home: Path) -> str:
     """What tells this ``TUNER_HOME`` from all others, made up when it is first asked for.
 
@@ -244,10 +264,8 @@ class StudyFolder:
         """
         if result.status is TrialStatus.INTERRUPTED:
             return
+        require_space(self.trials, result)
         folder = self.trials / result.trial.name
-        # no fault of its params
-        if result.status in (TrialStatus.CRASHED, TrialStatus.DISK_FULL) and self._is_full():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RESULT, result.to_json())
         self.save()
@@ -260,9 +278,6 @@ class StudyFolder:
             if name.startswith(_TRIAL):
                 self.keep(TrialResult.from_json(value))
         self.save(**{name: value for name, value in published.items() if name in _LEADERS_FACTS})
-
-    def _is_full(self) -> bool:
-        return shutil.disk_usage(self.trials).free < _LEAST_FREE_BYTES
 
     def results(self, *kinds: TrialKind) -> list[TrialResult]:
         """All finished trials of these kinds, by number; damaged ones are set aside."""

@@ -120,7 +120,11 @@ class RayExecutor:
             try:
                 result, files = cast("Answer", ray.get(slot.actor.run.remote(trial)))
             except RayTaskError as error:
-                raise RuntimeUnavailable(f"{slot.name}: {_reason(error)}") from error
+                if not isinstance(error.cause, OSError):
+                    raise RuntimeUnavailable(f"{slot.name}: {_reason(error)}") from error
+                self._lose(slot)
+                self._say(f"{slot.name} cannot run {trial.name}, which runs again: {error.cause}")
+                continue
             except RayError:  # slot, node or network
                 self._lose(slot)
                 if self._cancelled:

@@ -13,6 +13,7 @@ from tuner.errors import RuntimeUnavailable
 from tuner.executors.local import LocalExecutor
 from tuner.progress import StudyProgress
 from tuner.provision import claims_folder, core_sets, fetch, host_facts, make_setup
+from tuner.study_folder import is_full, require_space
 from tuner.trial import Trial, TrialResult, TrialStatus
 
 Answer = tuple[TrialResult, dict[str, bytes]]
@@ -54,6 +55,8 @@ class NodeSlot:
         folder = claims_folder() / "-".join(map(str, cores))
         shutil.rmtree(folder, ignore_errors=True)  # what one who was killed left
         folder.mkdir(parents=True)
+        if is_full(folder):
+            raise RuntimeUnavailable(f"the disk of {folder} is full on {socket.gethostname()}")
         marker = f"{study_id}-{folder.name}-{os.getpid()}"
         self._setup = make_setup(
             config, dataset, runtime, folder=folder, marker=marker, cores=cores
@@ -67,12 +70,17 @@ class NodeSlot:
         return fingerprint, f"{socket.gethostname()}, CPUs {self._setup.folder.name}"
 
     def run(self, trial: Trial) -> Answer:
-        """Run a trial to its end."""
+        """Run a trial to its end.
+
+        Raises:
+            OSError: If this node's disk is full or broken; the trial is not to blame.
+        """
         result = self._executor.submit(trial).result()
         if result.status is TrialStatus.OUT_OF_MEMORY:
             # who goes down with the node kills what runs below, and looks like that for a moment:
             # then this ends before it returns, and the trial is run again elsewhere
             time.sleep(_DYING_S)
+        require_space(self._setup.folder, result)
         folder = self._setup.folder / trial.name
         files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         if not trial.warm:  # a worker that is kept goes on writing to the folder of its first
