@@ -56,8 +56,9 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         "description": "what is on record cannot be used any more, or what is asked for run",
     },
     429: {"model": Problem, "description": "too many jobs wait"},
-    503: {"model": Problem, "description": "nothing can be kept for now"},
+    503: {"model": Problem, "description": "nothing can be kept, or is known, for now"},
 }
+_UNREAD: dict[int | str, dict[str, Any]] = {503: _PROBLEMS[503]}
 
 
 def make_app(
@@ -189,7 +190,7 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
     @app.get("/v1/recommendations", tags=["answers"], responses=_PROBLEMS)
     async def recommendations(asked: Annotated[Question, Query()]) -> Answer:
         """Which verified configuration a job should run with, under its limits."""
-        now = records.current
+        now = known(records)
         limits = limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
         fresh = [each for each in evidence if each.study not in now.stale]
@@ -199,13 +200,27 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
             found = recommend(evidence, limits, asked.objective)
         choice = found.choice
         params = json.dumps(dict(choice.params))
-        known = configured(choice.framework, asked.dataset, choice.model, params)
-        return Answer(**answer(found, asked.dataset, known), stale=choice.study in now.stale)
+        job = configured(choice.framework, asked.dataset, choice.model, params)
+        return Answer(**answer(found, asked.dataset, job), stale=choice.study in now.stale)
 
-    @app.get("/v1/pareto", tags=["answers"])
+    @app.get("/v1/pareto", tags=["answers"], responses=_UNREAD)
     def pareto(asked: Annotated[ParetoQuestion, Query()]) -> list[FrontPoint]:
         """All verified configurations, the defaults among them; which are on the front."""
-        return front_points(records.current, asked.framework or "", asked.dataset)
+        return front_points(known(records), asked.framework or "", asked.dataset)
+
+
+def known(records: Records) -> Snapshot:
+    """What is on record.
+
+    Raises:
+        HTTPException: With 503 if that is not known, as the store could not be read since the
+            service began: "nothing" would be a wrong answer.
+    """
+    now = records.current
+    if not math.isfinite(now.read_at):
+        wait = {"Retry-After": str(math.ceil(records.refresh_s))}
+        raise HTTPException(503, f"nothing is known yet: {now.fault}", headers=wait)
+    return now
 
 
 def limits_of(asked: Question) -> Limits:
@@ -236,11 +251,11 @@ def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint
 
 
 def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str | None) -> None:
-    @app.get("/v1/studies", tags=["record"])
+    @app.get("/v1/studies", tags=["record"], responses=_UNREAD)
     def studies(asked: Annotated[StudiesQuestion, Query()]) -> list[Study]:
         """Studies on record, newest first; before them those that were asked for and are not."""
         asked_for = [study_of_job(each) for each in jobs.all() if each.state != COMPLETE]
-        recorded = [study_of(each) for each in records.current.studies]
+        recorded = [study_of(each) for each in known(records).studies]
         chosen = [
             each
             for each in (*asked_for, *recorded)
@@ -257,7 +272,7 @@ def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str |
         job = jobs.get(study_id)
         if job is not None:
             return shown_job(job, jobs).model_dump()
-        for each in records.current.studies:
+        for each in known(records).studies:
             if study_id in (each.front["study_id"], each.run_id):
                 return {**each.front, "run_id": each.run_id, "run_ids": dict(each.run_ids)}
         raise HTTPException(404, "no study of this id is known; /v1/studies lists them")
@@ -287,7 +302,7 @@ def _add_orders(app: FastAPI, records: Records, jobs: Jobs, kept: Sequence[str])
         if isinstance(order, StudyRequest):
             words = words_of_study(order, kept)
         else:
-            words = words_of_recheck(order, _verified_by(order.study_id, records.current), kept)
+            words = words_of_recheck(order, _verified_by(order.study_id, known(records)), kept)
         asked = order.model_dump(exclude_none=True)
         return shown_job(jobs.submit(order.kind, words, asked), jobs)
 

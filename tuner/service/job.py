@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ class _Told(StudyProgress):
         self._facts |= facts
         if now or time.monotonic() - self._told_s > _EVERY_S:
             self._told_s = time.monotonic()
-            write_atomically(self._path, json.dumps(self._facts))
+            with suppress(OSError):  # how far a study is is worth less than the study
+                write_atomically(self._path, json.dumps(self._facts))
 
     def task(self, task: str, fraction: float | None) -> None:
         self._tell(detail=task if fraction is None else f"{task} {fraction:.0%}")
@@ -80,9 +82,11 @@ def main(folder: Path) -> int:
     except TunerError as error:
         outcome = {"study_id": "", "reason": " ".join(str(error).split())}
         code = error.exit_code
+        print(error, file=sys.stderr)  # into its log, where a full disk keeps the rest from
     except KeyboardInterrupt:
         return _INTERRUPTED
-    write_atomically(folder / OUTCOME, json.dumps(outcome))
+    with suppress(OSError):
+        write_atomically(folder / OUTCOME, json.dumps(outcome))
     return code
 
 
