@@ -142,6 +142,17 @@ def test_a_framework_file_fits_its_folder(name):
         re.compile(blas.loaded)
 
 
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_hashes_go_with_every_pin_or_with_none(name):
+    runtime = load_framework(name, OWN_TREE).runtime
+    pins = runtime.packages if runtime.kind == "venv" else runtime.wheels
+    hashed = [each.split() for each in runtime.hashed]
+    assert not hashed or {line[0] for line in hashed} >= set(pins)
+    for line in hashed:
+        assert line[1:], f"{line[0]} has no hash"
+        assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", each) for each in line[1:])
+
+
 @cache
 def space_of(
     name: str, cores: int, flags: frozenset[str] = KNOWN_FLAGS, dataset: str = "", model: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import os
 import re
 import signal
@@ -22,7 +23,7 @@ from tuner.runtimes import Runtime, ensure_installed, find_runtime, sandbox_faul
 from tuner.runtimes.debian import gather_libraries, own_mirror
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.venv import find_python
-from tuner.runtimes.wheels import unpack_libraries
+from tuner.runtimes.wheels import fetch_wheels, pip_arguments, unpack_libraries
 
 # what runs here is not only Python of ours: slower where neighbours take the CPU
 pytestmark = pytest.mark.timeout(20)
@@ -363,6 +364,46 @@ def test_of_wheels_only_libraries_a_cpu_run_can_need_are_unpacked(tmp_path):
     unpack_libraries([tmp_path / "a.whl"], tmp_path / "wheels")
     found = sorted(path.name for path in (tmp_path / "wheels").iterdir())
     assert found == sorted([*kept, "libown-1234.so.3.1"])
+
+
+def offered_wheel(folder: Path) -> Path:
+    """A wheel that pip can get from a folder."""
+    wheel = folder / "example-1.0-py3-none-any.whl"
+    about = {
+        "METADATA": "Metadata-Version: 2.1\nName: example\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in about.items():
+            archive.writestr(f"example-1.0.dist-info/{name}", text)
+    return wheel
+
+
+def test_a_file_whose_hash_is_not_the_known_one_is_refused(folder, tmp_path):
+    wheel = offered_wheel(folder)
+    offline = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
+
+    def run(command: list[str], remedy: str) -> None:
+        done = subprocess.run(command, env=offline, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeUnavailable(f"{done.stderr}; {remedy}")
+
+    right = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    wrong = hashlib.sha256(b"another file").hexdigest()
+    pins, line = ["example==1.0"], f"example==1.0 --hash=sha256:{wrong}"
+    with pytest.raises(RuntimeUnavailable, match=f"Got +{right}"):
+        fetch_wheels(pins, tmp_path / "a", run, [line])
+    assert fetch_wheels(pins, tmp_path / "b", run, [f"{line} --hash=sha256:{right}"])
+    assert fetch_wheels(pins, tmp_path / "c", run)
+
+
+def test_hashes_are_used_where_all_pins_have_some(tmp_path):
+    hashed = ["a==1 --hash=sha256:00", "b==2 --hash=sha256:11"]
+    assert pip_arguments(["a==1", "c==3"], hashed, tmp_path) == ["a==1", "c==3"]
+    *options, path = pip_arguments(["a==1"], hashed, tmp_path)
+    assert options == ["--no-deps", "--require-hashes", "-r"]
+    assert Path(path).read_text().splitlines() == hashed
 
 
 def test_of_a_suite_all_libraries_but_glibcs_are_gathered(tmp_path):

@@ -54,6 +54,8 @@ class RuntimeConfig:
         packages: Debian packages, or pinned pip requirements (``venv``).
         wheels: Pinned pip packages whose shared libraries are unpacked flat into
             ``{runtime}/wheels`` (``debian``), with ``links`` (name: target) made beside them.
+        hashed: Lines of a pip requirement file with the SHA-256 of each file that pip may install
+            or fetch, dependencies included; used where every pin is among them.
         libraries: Debian packages of ``suite`` whose shared libraries are put flat into
             ``{runtime}/libraries`` (``venv``), with ``links`` made beside them.
         check: Statements run by the interpreter that prove the runtime works; they print its
@@ -73,6 +75,7 @@ class RuntimeConfig:
     suite: str = ""
     packages: list[str] = field(default_factory=list)
     wheels: list[str] = field(default_factory=list)
+    hashed: list[str] = field(default_factory=list)
     libraries: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
     check: str = ""

@@ -88,10 +88,10 @@ class DebianRuntime(Runtime):
         return [self.folder / "wheels"]
 
     def _build(self, progress: ProgressCallback) -> None:
-        wheels = self.framework.runtime.wheels
+        wheels, hashed = self.framework.runtime.wheels, self.framework.runtime.hashed
         if wheels:
             progress(f"fetching {', '.join(wheels)}", 0.01)
-            fetched = fetch_wheels(wheels, self.downloads / "wheels", self._run)
+            fetched = fetch_wheels(wheels, self.downloads / "wheels", self._run, hashed)
             unpack_libraries(fetched, self.folder / "wheels")
             for name, target in self.framework.runtime.links.items():
                 (self.folder / "wheels" / name).symlink_to(target)

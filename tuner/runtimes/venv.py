@@ -16,6 +16,7 @@ from tuner.progress import ProgressCallback
 from tuner.runtimes.base import Problem, Runtime, delete_tree
 from tuner.runtimes.debian import DebianRuntime, gather_libraries
 from tuner.runtimes.sandbox import interpreter_folders
+from tuner.runtimes.wheels import PIP_REMEDY, pip_arguments
 
 _ASK = "import sys; print('.'.join(map(str, sys.version_info[:3])) + '. ' + sys.executable)"
 
@@ -71,8 +72,8 @@ class VenvRuntime(Runtime):
             progress(f"installing {title}", 0.1 + 0.85 * done)
 
         options = ["--cache-dir", str(self.downloads / "pip"), "--disable-pip-version-check"]
-        command = [self.interpreter, "-m", "pip", "install", *options, *packages]
-        self._run(command, "pip needs to reach its package index", tick)
+        what = pip_arguments(packages, self.framework.runtime.hashed, self.folder)
+        self._run([self.interpreter, "-m", "pip", "install", *options, *what], PIP_REMEDY, tick)
 
     def _add_libraries(self, progress: ProgressCallback) -> None:
         """Shared libraries that the requirements need and do not bring, from a Debian suite."""

@@ -1,4 +1,7 @@
-"""Shared libraries out of pip wheels, for a runtime that has no pip of its own."""
+"""What pip brings: pins with their hashes, and shared libraries out of wheels.
+
+The latter are for runtimes that have no pip of their own.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,35 @@ _NOT_FOR_CPU_RUNS = re.compile(
     r"libmkl_(blacs|scalapack|cdft|gf|pgi_thread|tbb_thread|\w*ilp64)|libomptarget|libarcher"
     r"|libiompstubs|libiomp5_db|libtbb(bind|malloc_proxy|\.so)"
 )
+PIP_REMEDY = (
+    "pip needs to reach its package index, and that index to have the files that were pinned"
+)
+
+
+def pip_arguments(pins: Sequence[str], hashed: Sequence[str], folder: Path) -> list[str]:
+    """The arguments with which pip gets pins, and refuses every file whose hash is not known.
+
+    Without a hash for each pin, as where a platform's build has the name of another one, pip gets
+    what its index offers under that pin.
+
+    Args:
+        pins: What is wanted, as ``name==version``.
+        hashed: Lines of a requirement file, each a pin and its hashes.
+        folder: Where that file may be written.
+    """
+    known = {line.split()[0] for line in hashed}
+    if not known.issuperset(pins):
+        return [*pins]
+    path = folder / "requirements.txt"
+    path.write_text("".join(f"{line}\n" for line in hashed), encoding="ascii")
+    return ["--no-deps", "--require-hashes", "-r", str(path)]
 
 
 def fetch_wheels(
-    pins: Sequence[str], folder: Path, run: Callable[[list[str], str], None]
+    pins: Sequence[str],
+    folder: Path,
+    run: Callable[[list[str], str], None],
+    hashed: Sequence[str] = (),
 ) -> list[Path]:
     """Download pinned packages (``name==version``) as wheels; those in ``folder`` are kept.
 
@@ -26,13 +54,16 @@ def fetch_wheels(
         pins: What to fetch, without dependencies.
         folder: Where to.
         run: Runs a command, given what helps when it fails, and raises then.
+        hashed: See ``pip_arguments``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lacking = [pin for pin in pins if not _whole_wheel(pin, folder)]
     if lacking:
         options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--progress-bar=off"]
-        command = [sys.executable, "-m", "pip", "download", *options, "-d", str(folder), *lacking]
-        run(command, "pip needs to reach its package index")
+        wanted = [line for line in hashed if line.split()[0] in lacking]
+        what = pip_arguments(lacking, wanted, folder)
+        command = [sys.executable, "-m", "pip", "download", *options, "-d", str(folder), *what]
+        run(command, PIP_REMEDY)
     return [wheel for pin in pins for wheel in _wheels(pin, folder)]
 
 
