@@ -32,6 +32,7 @@ from tuner.report.wording import footnotes
 from tuner.study import tune
 from tuner.tracking import TRIAL_TAG, connect, default_tracking_uri, load_results
 from tuner.trial import TrialKind, TrialStatus
+from tuner.verification import Verification
 from tuner.verified import Role
 
 pytestmark = pytest.mark.timeout(60)
@@ -70,6 +71,11 @@ def test_trial_0_is_the_default_and_everything_is_numbered_once(config):
 
 
 @pytest.mark.slow
+def test_a_default_that_ended_before_its_time_could_be_read_ends_no_study(config, monkeypatch):
+    monkeypatch.setattr(Verification, "sure_s", lambda *_: 0.0)
+    assert tune(config).complete
+
+
 def test_without_a_sandbox_every_answer_says_so(config, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "tuner.runtimes.base.sandbox_fault", lambda: "bwrap is not on PATH; get it"

@@ -221,20 +221,23 @@ class StudyLoop:
     # -- no loss --------------------------------------------------------------------------------
 
     def _target(self) -> Target | None:
-        """What loses nothing must reach; ``None`` if its end is unknown or nothing is verified."""
+        """What loses nothing must reach; ``None`` where that cannot be known."""
         known = self.known
         if known is None or not known.whole or not self.leads:
             return None
         if not self._config.verify.finalists:
             return None
         metrics, params = known.result.metrics, known.result.params
+        sure_s = self._verification.sure_s(self.points)
+        if sure_s <= 0:  # ended before its time could be read
+            return None
         return Target(
             val_accuracy=metrics["val_accuracy"],
             test_accuracy=statistics.fmean(known.accuracies),
             deviation=known.deviation,
             test_images=self._setup.dataset.sizes["test"],
             val_images=self._setup.dataset.sizes["validation"],
-            sure_s=self._verification.sure_s(self.points),
+            sure_s=sure_s,
             images=float(int(params["iterations"] or 1) * int(params["batch_size"] or 1)),
             looks=self._verification.next_looks(),
             noise=self._outlook.noise,
