@@ -8,12 +8,16 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 
+from tests.fuzzing import examples
 from tests.served import Service, keep
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + examples(0))]
 # on a busy machine a request may take long, and this is no test of how long
 SETTINGS = settings(
-    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 OPERATIONS = [
     ("GET", "/v1/recommendations"),

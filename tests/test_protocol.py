@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzzing import examples
 from tuner.errors import ProtocolError
 from tuner.protocol import (
     EVENTS,
@@ -30,7 +31,7 @@ from tuner.protocol import (
 from tuner.trial import Checkpoint, Trial, TrialKind
 from tuner.worker_folder import WorkerFolder
 
-reproducible = settings(derandomize=True, deadline=None, max_examples=150)
+reproducible = settings(derandomize=True, deadline=None, max_examples=examples(150))
 
 READY = {"event": "ready", "python": "2.7.18", "threads": 2}
 BEGIN = {"event": "train_begin", "setup_time_s": 1.5}
@@ -402,7 +403,7 @@ lines = st.one_of(
 )
 
 
-@settings(reproducible, max_examples=200)
+@settings(reproducible, max_examples=examples(200))
 @given(st.lists(lines, max_size=5))
 def test_nothing_but_a_protocol_error_ever_comes_out(tmp_path_factory, written):
     folder = tmp_path_factory.getbasetemp()

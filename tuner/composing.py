@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.config import TuneConfig
 from tuner.errors import CompositionError
@@ -28,14 +28,12 @@ def compose(words: Sequence[str]) -> TuneConfig:
         CompositionError: If they do not compose.
     """
     import hydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
 
     _store_types()
     try:
         with hydra.initialize_config_dir(str(project_folder("conf")), version_base="1.3"):
             return _plain(hydra.compose("config", overrides=prepare_overrides(words)))
-    except (HydraException, OmegaConfBaseException) as error:
+    except _refusals() as error:
         raise CompositionError(_explain(error)) from error
 
 
@@ -53,8 +51,6 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
         CompositionError: If the words do not compose.
     """
     import hydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
 
     _store_types()
     # Hydra prints errors over several lines and exits by itself, unless told to raise them
@@ -66,12 +62,20 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
     )
     try:
         entry(lambda composed: run(_plain(composed)))()
-    except (HydraException, OmegaConfBaseException) as error:
+    except _refusals() as error:
         if before == "1":
             raise
         raise CompositionError(_explain(error)) from error
     finally:
         os.environ["HYDRA_FULL_ERROR"] = before or "0"
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What Hydra raises over words that do not compose; not all of it is of its own kinds."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    return HydraException, OmegaConfBaseException, ValueError, TypeError, KeyError
 
 
 def _store_types() -> None:
@@ -85,7 +89,18 @@ def _plain(composed: DictConfig) -> TuneConfig:
 
     config = OmegaConf.to_object(composed)
     assert isinstance(config, TuneConfig)
+    for unknown in _unknown_settings(config):  # +name=value adds what no setting is called
+        raise CompositionError(_no_setting(unknown))
     return config
+
+
+def _unknown_settings(part: Any, group: str = "") -> Iterator[str]:
+    known = {each.name for each in fields(part)}
+    for name, value in vars(part).items():
+        if name not in known:
+            yield group + name
+        elif is_dataclass(value):
+            yield from _unknown_settings(value, f"{group}{name}.")
 
 
 def prepare_overrides(words: Sequence[str]) -> list[str]:
