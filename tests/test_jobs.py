@@ -19,6 +19,7 @@ import pytest
 import requests
 from playwright.sync_api import expect, sync_playwright
 
+from tests.conftest import free_port
 from tests.served import Service
 from tuner.composing import compose
 from tuner.errors import ConfigError
@@ -305,6 +306,28 @@ def test_a_job_that_cannot_be_begun_waits_until_it_can(tmp_path, monkeypatch):
         (tmp_path / "jobs" / "store" / job.id / "log.txt").rmdir()
         assert "no_such_framework" in _end_of(jobs, job).reason
         assert jobs.fault == ""
+
+
+def test_a_job_waits_for_an_mlflow_that_is_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.service.jobs._PAUSE_S", 0.5)
+    monkeypatch.setenv("TUNER_HOME", str(tmp_path / "home"))
+    port = free_port("127.0.0.1")
+    words = [
+        "framework=synthetic", "dataset=digits", f"framework_path={SYNTHETIC}", "search=joint",
+        "budget.trials=2", "budget.time_s=30", "verify.finalists=0", "progress=none",
+        f"output={tmp_path}", f"tracking_uri=http://127.0.0.1:{port}",
+    ]  # fmt: skip
+    with Jobs(tmp_path / "jobs" / "store") as jobs:
+        job = jobs.submit("study", words, {})
+        until = time.monotonic() + 100
+        while not jobs.fault and time.monotonic() < until:
+            time.sleep(0.05)
+        waiting = jobs.get(job.id)
+        assert waiting.state == RUNNING
+        assert f"127.0.0.1:{port}" in waiting.reason
+        assert f"127.0.0.1:{port}" in jobs.fault
+        jobs.stop(waiting)
+        assert _end_of(jobs, job).state == STOPPED, "who does not want to wait need not"
 
 
 def test_a_job_that_cannot_be_made_sense_of_fails_alone(tmp_path):

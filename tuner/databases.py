@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from sqlalchemy import NullPool, create_engine, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from tuner.errors import StorageError
+from tuner.errors import StorageAway
 
 _HIDDEN = "***"
 _SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a query's part
@@ -41,7 +41,7 @@ class Hold(enum.Enum):
     UPLOADS = b"uploads"
 
 
-class DatabaseHeld(StorageError):
+class DatabaseHeld(StorageAway):
     """Another process holds a database for as long as it was waited for."""
 
 
@@ -104,6 +104,21 @@ def _taken(place: str, wait_s: float) -> DatabaseHeld:
     return DatabaseHeld(
         f"another process has held {place} for {wait_s:g} s; end it, or wait until it has ended"
     )
+
+
+def fault_of(error: BaseException) -> str:
+    """The first line of a database's fault, without the advice that libraries wrap it up in.
+
+    Args:
+        error: As it was raised, by whatever library.
+    """
+    said: object = error
+    each: BaseException | None = error
+    while each is not None:
+        if isinstance(each, DBAPIError) and each.orig is not None:
+            said = each.orig
+        each = each.__cause__ or each.__context__
+    return (str(said).strip().splitlines() or [type(said).__name__])[0]
 
 
 def can_be_held(address: str) -> bool:

@@ -29,6 +29,10 @@ class StorageError(ConfigError):
     """A folder or database that results should go to cannot be read or written."""
 
 
+class StorageAway(StorageError):
+    """It cannot be reached or written now; later the same command may go on."""
+
+
 class RuntimeUnavailable(TunerError):
     """A framework's runtime is not here and cannot be installed."""
 

@@ -7,13 +7,12 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
-
-from tuner.databases import without_password
-from tuner.errors import StorageError
+from tuner.databases import fault_of, without_password
+from tuner.errors import StorageAway
 from tuner.search import STORAGE_FAULTS
 
-_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""Faults of a disk, by ``errno``, that no setting is to blame for."""
 
 
 @contextlib.contextmanager
@@ -25,28 +24,19 @@ def keeping(folder: Path, storage: str) -> Iterator[None]:
         storage: Address of its database, if that is not in the folder.
 
     Raises:
-        StorageError: Where a file or the database cannot be written.
+        StorageAway: Where a file or the database cannot be written.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in _CANNOT_WRITE:
+        if error.errno not in CANNOT_WRITE:
             raise
         place, why = error.filename or folder, error.strerror
     except STORAGE_FAULTS as error:
-        place, why = without_password(storage) or folder, _what_the_database_said(error)
+        place, why = without_password(storage) or folder, fault_of(error)
     else:
         return
-    raise StorageError(
+    raise StorageAway(
         f"study {folder.name} stopped, as {place} cannot be written ({why}); what it has measured "
         "is kept, and the same command goes on with it"
     )
-
-
-def _what_the_database_said(error: BaseException) -> str:
-    """The first line of the fault that a library has wrapped up in advice on how it is used."""
-    each: BaseException | None = error
-    while each is not None and not isinstance(each, DBAPIError):
-        each = each.__cause__
-    said = each.orig if isinstance(each, DBAPIError) else error
-    return (str(said).splitlines() or [type(said).__name__])[0]

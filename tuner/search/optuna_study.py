@@ -17,8 +17,8 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.config import Constraint, SamplerConfig
-from tuner.databases import exclusive, without_password
-from tuner.errors import ConfigError, StorageError
+from tuner.databases import exclusive, fault_of, without_password
+from tuner.errors import ConfigError, StorageAway, StorageError
 from tuner.pareto import Objective
 from tuner.search.crew import Crew, Driver
 from tuner.search.samplers import make_sampler
@@ -97,9 +97,10 @@ class OptunaStudy:
             with self.alone():  # of two drivers that begin at once, one makes tables and study
                 self._create(storage, name, fresh=fresh)
         except _UNUSABLE as error:
-            first_line = str(error).splitlines()[0]
             shown = without_password(storage or "")
-            raise StorageError(f"storage {shown} cannot be opened: {first_line}") from error
+            passing = (*STORAGE_FAULTS, OSError)
+            kind = StorageAway if isinstance(error, passing) else StorageError
+            raise kind(f"storage {shown} cannot be opened: {fault_of(error)}") from error
         self.crew = Crew(self.optuna, driver) if driver else None
         self._agree()
         if self.crew:

@@ -4,12 +4,14 @@
 
 reads ``job.json`` and writes ``progress.json`` while it runs and ``outcome.json`` at the end. It
 ends like the command line does: stopped by SIGINT or SIGTERM it keeps what was measured, and the
-next process of the same job goes on with it.
+next process of the same job goes on with it. It asks for one by exit code 75, ``os.EX_TEMPFAIL``,
+where MLflow is away or the disk is full.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import sys
@@ -21,7 +23,8 @@ from typing import Any
 
 from tuner.composing import compose
 from tuner.databases import without_passwords
-from tuner.errors import TunerError
+from tuner.errors import StorageAway, TunerError
+from tuner.keeping import CANNOT_WRITE
 from tuner.progress import StudyProgress
 from tuner.study import tune
 from tuner.study_folder import write_atomically
@@ -69,6 +72,12 @@ class _Told(StudyProgress):
         self._tell(now=True, detail=result.trial.title, trials=searched, front=points)
 
 
+def _may_pass(error: TunerError) -> bool:
+    cause = error.__cause__
+    full = isinstance(cause, OSError) and cause.errno in CANNOT_WRITE
+    return full or isinstance(error, StorageAway)
+
+
 def main(folder: Path) -> int:
     """Run the job of a folder. Returns the exit code of the command line."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -81,7 +90,7 @@ def main(folder: Path) -> int:
         code = 0
     except TunerError as error:
         outcome = {"study_id": "", "reason": " ".join(str(error).split())}
-        code = error.exit_code
+        code = os.EX_TEMPFAIL if _may_pass(error) else error.exit_code
         print(error, file=sys.stderr)  # into its log, where a full disk keeps the rest from
     except KeyboardInterrupt:
         return _INTERRUPTED

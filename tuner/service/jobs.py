@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import secrets
 import shutil
 import subprocess
@@ -41,7 +42,7 @@ _LOG = "log.txt"
 _MOST_OPEN = 100
 _MOST_ENDED = 500  # that are kept; their studies stay in MLflow
 _POLL_S = 0.5
-_PAUSE_S = 5.0  # until a job that could not be run is tried again
+_PAUSE_S = 15.0  # until a job that could not be run is tried again, which costs seconds of CPU
 _GRACE_S = 60.0  # a trial that is stopped cleans up, and what was measured is written
 _INTERRUPTED = 130
 _log = logging.getLogger(__name__)
@@ -49,6 +50,10 @@ _log = logging.getLogger(__name__)
 
 class QueueFull(TunerError):
     """No more jobs are taken for now."""
+
+
+class _Waits(Exception):
+    """A job's study cannot be run now: MLflow is away, or the disk is full."""
 
 
 class QueueUnwritable(TunerError):
@@ -67,7 +72,7 @@ class Job:
         submitted: Seconds since the epoch.
         state: ``queued``, ``running``, ``stopping``, ``complete``, ``failed`` or ``stopped``.
         started, ended: Seconds since the epoch; 0 before.
-        reason: Why it failed.
+        reason: Why it failed, or waits.
         study_id: The study on record that came of it.
         process: Pid and start time of its process while it runs.
         turn: Its place in the queue, which no step of a clock changes.
@@ -216,7 +221,7 @@ class Jobs:
                 self._work_off(job)
                 self._forget_oldest()
                 self.fault = ""
-            except OSError as error:  # a full disk, or too many processes: that may pass
+            except (OSError, _Waits) as error:  # of too many processes, for instance: it may pass
                 self.fault = f"{job.id} cannot be run for now: {error}"
                 _log.warning(self.fault)
                 with self._change:
@@ -289,7 +294,11 @@ class Jobs:
         with self._change:
             if self._closing and process.returncode:
                 return  # interrupted, killed or without its MLflow: the next service goes on
-            self._keep(self._ended(self._jobs[job.id], process.returncode))
+            ended = self._ended(self._jobs[job.id], process.returncode)
+            if process.returncode == os.EX_TEMPFAIL and ended.state == FAILED:
+                self._jobs[job.id] = dataclasses.replace(self._jobs[job.id], reason=ended.reason)
+                raise _Waits(ended.reason)
+            self._keep(ended)
 
     def _wait(self, job: Job, process: subprocess.Popen[bytes]) -> None:
         """Until the process ends, by itself or because it is to be stopped."""

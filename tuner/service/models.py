@@ -128,7 +128,7 @@ class Job(BaseModel):
     submitted: float = Field(description="seconds since the epoch, as the two below; 0 before")
     started: float
     ended: float
-    reason: str = Field(description="why it failed")
+    reason: str = Field(description="why it failed, or waits")
     study_id: str = Field(description="the study on record that came of it")
     progress: dict[str, Any] = Field(
         description="phase, detail, elapsed_s of budget_s, trials, and the front so far"

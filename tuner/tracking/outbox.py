@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from tuner.databases import DatabaseHeld
+from tuner.databases import DatabaseHeld, fault_of
 from tuner.errors import StorageError
 from tuner.tracking.writing import Tracker
 from tuner.trial import TrialResult
@@ -127,7 +127,7 @@ class Outbox:
         except (MlflowException, SQLAlchemyError, StorageError, OSError) as error:
             self._torn = True
             if isinstance(error, DataError) or getattr(error, "error_code", "") in _REFUSALS:
-                self._say(f"MLflow refuses what stays in the study's folder: {_line(error)}")
+                self._say(f"MLflow refuses what stays in the study's folder: {fault_of(error)}")
                 return True
             self._note_away(error)
             return False
@@ -141,11 +141,6 @@ class Outbox:
             self._away_since = self._clock()
             self._say(
                 "MLflow cannot be written; results are kept in the study's folder and sent when "
-                f"it can: {_line(error)}"
+                f"it can: {fault_of(error)}"
             )
         self._next_attempt = self._clock() + _PAUSE_S
-
-
-def _line(error: Exception) -> str:
-    """The first line of what an error says."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.databases import exclusive, without_password
-from tuner.errors import StorageError
+from tuner.databases import exclusive, fault_of, without_password
+from tuner.errors import StorageAway, StorageError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -39,7 +39,7 @@ def local_database(uri: str) -> Path | None:
 
 @contextlib.contextmanager
 def one_line(uri: str, use: str) -> Iterator[None]:
-    """Turn what a store that is away or full raises into a ``StorageError`` of one line.
+    """Turn what a store that is away or full raises into a ``StorageAway`` of one line.
 
     Args:
         uri: MLflow's tracking address.
@@ -51,9 +51,8 @@ def one_line(uri: str, use: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         shown = without_password(uri)
-        raise StorageError(f"MLflow store {shown} cannot be {use}: {first_line}") from error
+        raise StorageAway(f"MLflow store {shown} cannot be {use}: {fault_of(error)}") from error
 
 
 def check_writable(uri: str, folder: Path) -> None:
