@@ -25,7 +25,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tuner.measure import marked_processes
+from tuner.measure import SCOPE, marked_processes
 from tuner.tracking import connect
 
 SYNTHETIC = Path(__file__).parent.parent / "tests" / "synthetic"
@@ -56,7 +56,12 @@ class Killed:
         log = (self._folder / "log").open("ab")
         return subprocess.Popen(
             [sys.executable, "-m", "tuner", *words],
-            env={**os.environ, "TUNER_HOME": str(self._folder / "home")},
+            # two run at once, and what they measure is not what is looked at
+            env={
+                **os.environ,
+                "TUNER_HOME": str(self._folder / "home"),
+                SCOPE: f"kills-{self._seed}",
+            },
             stdout=log, stderr=log, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
