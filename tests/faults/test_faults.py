@@ -139,7 +139,7 @@ def test_nothing_is_lost_or_doubled(template, writes, tmp_path, place, kind, num
     folder, storage = tmp_path / "study", place.storage()
     shutil.copytree(template, folder)
     _, error, line = study(folder, place, storage, kind, at)
-    assert error in ("", "StorageError", "OSError", "RuntimeUnavailable"), line
+    assert error in ("", "StorageAway", "StorageError", "OSError", "RuntimeUnavailable"), line
     assert not line or "No space left" in line or "disk is full" in line
     before = finished(folder)
     assert study(folder, place, storage)[1:] == ("", ""), "the same command goes on"
