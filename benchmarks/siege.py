@@ -9,7 +9,7 @@ where nobody else sees it. Exit code 1 unless
 - no status is 500 or more but 503 with ``Retry-After``, and nothing refuses to be asked but a
   service that was killed,
 - ``healthz`` is true: well while MLflow can be read, unwell once it could not be for long,
-- every study that was accepted ends: complete, or stopped as asked.
+- every study that was accepted ends: complete and on record, or stopped as asked.
 
     python benchmarks/siege.py [--minutes 30] [--rate 20] [--seed 1] [--json]
 """
@@ -307,9 +307,18 @@ class Siege:
             time.sleep(1)
         state = str(job.get("state"))
         self.found[f"studies {state}"] += 1
-        excused = state == "complete" or (state == "stopped" and self.jobs[job_id])
-        if not excused:
+        if state == "complete":
+            self._see_on_record(job["study_id"])
+        elif not (state == "stopped" and self.jobs[job_id]):
             self._complain(f"{job_id}: {state}, {job.get('reason', job)}")
+
+    def _see_on_record(self, study_id: str) -> None:
+        for _ in range(60):
+            answer = self._ask("GET", f"/v1/studies/{study_id}")
+            if answer is not None and answer.status_code == 200:
+                return
+            time.sleep(1)
+        self._complain(f"study {study_id} is complete, and not on record")
 
 
 def short(answer: tuple[int, Any]) -> str:

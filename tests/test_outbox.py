@@ -268,9 +268,10 @@ def test_what_was_not_sent_by_the_end_is_sent_by_the_same_command(config, server
     shown = AtTrial({4: server.stop})
     result = tune(config, shown)
     assert result.complete
+    assert not result.tracked
     assert "the same command sends what is missing" in shown.said[-1]
     server.start()
-    tune(config)
+    assert tune(config).tracked
     status, trials = trials_of(server.address)
     measured = [*result.trials, *result.verifications]
     assert status == ["FINISHED"]

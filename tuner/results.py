@@ -37,6 +37,7 @@ class StudyResult:
         elapsed_s: Seconds spent over all sessions of the study.
         budget: The budget, ready to print.
         complete: Whether the study came to its end (not interrupted).
+        tracked: Whether MLflow has all of it; else the same command sends what is missing.
         command: The command that continues or repeats the study.
         accuracy_margin: Loss of test accuracy (fraction) that counts as none.
         reference: Where the default's accuracy comes from, in words; empty for its own run.
@@ -65,6 +66,7 @@ class StudyResult:
     elapsed_s: float = 0.0
     budget: Mapping[str, str] = field(default_factory=dict)
     complete: bool = True
+    tracked: bool = True
     command: str = ""
     accuracy_margin: float = 0.002
     reference: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import math
 import shutil
@@ -249,7 +250,7 @@ class _Study:
             )
             result = self._result(complete=True)
             if not self.folder.facts.get("tracked", True):
-                self._track_end(result)
+                result = self._track_end(result)
             return result
         if self.loop.leads:
             self.outbox.begin()
@@ -273,8 +274,7 @@ class _Study:
             if self.loop.leads:
                 self._finish(self._result(complete=False))
             raise
-        result = self._result(complete=True)
-        self._finish(result)
+        result = self._finish(self._result(complete=True))
         self.stored.note_report()
         self.folder.save(
             complete=True,
@@ -385,7 +385,7 @@ class _Study:
             notes=self.verification.notes(),
         )
 
-    def _finish(self, result: StudyResult) -> None:
+    def _finish(self, result: StudyResult) -> StudyResult:
         if result.complete and not any(each.usable for each in result.trials):
             first = result.trials[0]
             raise NoTrialSucceeded(
@@ -393,9 +393,9 @@ class _Study:
                 f"{first.status.value}: {first.reason}; logs are in {self.folder.trials}"
             )
         self.progress.phase("report")
-        self._track_end(result)
+        return self._track_end(result)
 
-    def _track_end(self, result: StudyResult) -> None:
+    def _track_end(self, result: StudyResult) -> StudyResult:
         """Write the report, and send it with all that MLflow has not got yet."""
         folder = self.folder.path / "report"
         files = write_report(result, folder)
@@ -420,6 +420,7 @@ class _Study:
                 f"MLflow has not got all of study {self.folder.path.name}; its report is in "
                 f"{folder}, and the same command sends what is missing once MLflow answers"
             )
+        return dataclasses.replace(result, tracked=tracked)
 
 
 def _now() -> str:

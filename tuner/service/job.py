@@ -33,6 +33,7 @@ from tuner.trial import TrialKind, TrialResult
 JOB, PROGRESS, OUTCOME = "job.json", "progress.json", "outcome.json"
 _EVERY_S = 1.0
 _INTERRUPTED = 130
+_NOT_TRACKED = "the study has ended, and MLflow has not got all of it"
 
 
 class _Told(StudyProgress):
@@ -86,8 +87,8 @@ def main(folder: Path) -> int:
     told = _Told(folder / PROGRESS)
     try:
         result = tune(compose(words), told, command=command)
-        outcome = {"study_id": result.study_id, "reason": ""}
-        code = 0
+        outcome = {"study_id": result.study_id, "reason": "" if result.tracked else _NOT_TRACKED}
+        code = 0 if result.tracked else os.EX_TEMPFAIL
     except TunerError as error:
         outcome = {"study_id": "", "reason": " ".join(str(error).split())}
         code = os.EX_TEMPFAIL if _may_pass(error) else error.exit_code
