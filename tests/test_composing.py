@@ -23,6 +23,7 @@ from tuner.validation import validate
         ("++budget.tim_s=5", "did you mean budget.time_s"),
         ("framework=null", "must be a string"),
         ("budget=[1", "no viable alternative"),
+        ("framework_path=/nowhere", "framework_path=/nowhere has no folder conf/"),
     ],
 )
 def test_what_is_no_setting_is_refused_in_one_line(word, said):
@@ -98,6 +99,7 @@ WORDS = st.one_of(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:provider=hydra.searchpath")  # Hydra's own, of a folder
 @pytest.mark.timeout(300 + examples(0))
 @settings(
     max_examples=examples(60),

@@ -108,6 +108,9 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
 
     ``constraints=peak_memory_mb<=2048`` needs quotes there, ``search_space.x=`` a leading ``++``,
     and a framework tree of the user's own must be on the search path before groups are looked up.
+
+    Raises:
+        CompositionError: If there is no such tree.
     """
     prepared = []
     for word in words:
@@ -120,6 +123,8 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
             word = f"++{word}"
         elif name == "framework_path" and value not in ("", "null"):
             folder = Path(value).expanduser().absolute() / "conf"
+            if not folder.is_dir():
+                raise CompositionError(f"framework_path={value} has no folder conf/ in it")
             prepared.append(f"hydra.searchpath=[file://{folder}]")
         prepared.append(word)
     return prepared
