@@ -45,46 +45,19 @@ def names_of(part: object, prefix: str = "") -> Iterator[str]:
 TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
 )
-ODD = [
-    *(
-        "",
-        "null",
-        "nan",
-        "inf",
-        "-inf",
-        "-1",
-        "0",
-        "1e999",
-        "1e-999",
-        "true",
-        "off",
-        "???",
-        "'",
-        '"',
-    ),
-    *(
-        "[]",
-        "{}",
-        "[1,2",
-        "[null]",
-        "[[]]",
-        "{a:1}",
-        "{a:[1,{b:2}]}",
-        "[a,a]",
-        "a=b",
-        "../..",
-        "~",
-    ),
-    *("${seed}", "${nothing}", "${oc.env:HOME}", "${", "[accuracy<=nan]"),
-    *("[peak_memory_mb<=]", "[<=1]", "choice(1,2)", "range(1,9)", "0x10", "1_000", "9" * 40, "01"),
-]
+ODD = """
+    null nan inf -inf -1 0 01 0x10 1_000 1e999 1e-999 true off ??? ' " ~ ../.. a=b accuracy caffe
+    [] {} [1,2 [null] [[]] {a:1} {a:[1,{b:2}]} [a,a] [<=1] [peak_memory_mb<=] [accuracy<=nan]
+    choice(1,2) range(1,9) ${ ${seed} ${nothing} ${oc.env:HOME}
+"""
 NAMES = [
     *names_of(TuneConfig()),
     *("search_space.iterations", "search_space.iterations.high", "search_space.new.choices"),
     *("framework.blas.mkl.loaded", "hydra.run.dir", "hydra.searchpath", "experiment", "nothing"),
 ]
 VALUES = st.one_of(
-    st.sampled_from(ODD), st.integers().map(str), st.floats().map(str), TEXT,
+    st.sampled_from(["", "9" * 40, *ODD.split()]), TEXT, st.integers().map(str),
+    st.floats().map(str),
     st.lists(TEXT, max_size=3).map(lambda inner: f"[{','.join(inner)}]"),
 )  # fmt: skip
 WORDS = st.one_of(

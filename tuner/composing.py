@@ -124,7 +124,10 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
         elif name == "framework_path" and value not in ("", "null"):
             folder = Path(value).expanduser().absolute() / "conf"
             if not folder.is_dir():
-                raise CompositionError(f"framework_path={value} has no folder conf/ in it")
+                raise CompositionError(
+                    f"framework_path={value} has no folder conf/ in it; "
+                    "docs/adding-a-framework.md shows what belongs there"
+                )
             prepared.append(f"hydra.searchpath=[file://{folder}]")
         prepared.append(word)
     return prepared
