@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 from workbench import Workbench, side_by_side, workbench
 
-from tuner.config import VerifyConfig
-from tuner.plan import Entrant, Plan
-from tuner.runner import run_trial
-from tuner.trial import Trial, TrialKind, TrialResult
-from tuner.verified import Comparison, Role
-from tuner.verify import summarize
+from tuner.config.schema import VerifyConfig
+from tuner.trials.session import run_trial
+from tuner.values.trial import Trial, TrialKind, TrialResult
+from tuner.values.verified import Comparison, Role
+from tuner.verification.plan import Entrant, Plan
+from tuner.verification.proof import summarize
 
 ITERATIONS = 300
 

@@ -22,9 +22,9 @@ from typing import Any
 from workbench import Workbench, fresh_study, workbench
 
 from tuner.progress import StudyProgress
-from tuner.results import StudyResult
-from tuner.runner import WorkerSession
-from tuner.trial import Params, ParamValue, Trial, TrialKind
+from tuner.trials.session import WorkerSession
+from tuner.values.results import StudyResult
+from tuner.values.trial import Params, ParamValue, Trial, TrialKind
 
 ROUNDS = 9
 PROBE_S = 0.5

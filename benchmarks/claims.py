@@ -35,13 +35,13 @@ from replayed_study import ReplayedStudy, make_config
 from workbench import Workbench, empty_home, workbench
 
 from tuner import load_results, tune
-from tuner.config import BudgetConfig, VerifyConfig
-from tuner.evidence import Evidence, evidence_of
+from tuner.config.schema import BudgetConfig, VerifyConfig
+from tuner.convergence.references import find_reference
 from tuner.executors.local import LocalExecutor
-from tuner.references import find_reference
-from tuner.runner import run_trial
-from tuner.trial import Params, Trial, TrialKind
-from tuner.verified import Role, Verified
+from tuner.recommendation.evidence import Evidence, evidence_of
+from tuner.trials.session import run_trial
+from tuner.values.trial import Params, Trial, TrialKind
+from tuner.values.verified import Role, Verified
 
 LIVE_SEEDS = 10
 SEEDS_APART = 10**7  # seeds of an independent verification are other ones

@@ -19,7 +19,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.config import VerifyConfig
+from tuner.config.schema import VerifyConfig
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from pathlib import Path
 
 from workbench import MODEL, workbench
 
-from tuner.errors import TunerError
+from tuner.config.catalogue import list_frameworks
 from tuner.measure import machine_facts, parse_cores
-from tuner.registry import list_frameworks
-from tuner.runner import TrialSetup, WorkerSession
-from tuner.space import Choices, SearchSpace
-from tuner.trial import Params, ParamValue, Trial, TrialResult, TrialStatus
+from tuner.trials.session import TrialSetup, WorkerSession
+from tuner.values.errors import TunerError
+from tuner.values.space import Choices, SearchSpace
+from tuner.values.trial import Params, ParamValue, Trial, TrialResult, TrialStatus
 
 BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"
 COLUMNS = ("framework", "knob", "setting", "speed ×", "range", "iterations/s", "note")

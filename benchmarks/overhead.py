@@ -24,12 +24,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tuner.config import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
+from tuner.config.catalogue import load_dataset_config, load_framework
+from tuner.config.schema import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
 from tuner.measure import ResourceMonitor, parse_cores
 from tuner.progress import StudyProgress, make_progress
-from tuner.registry import load_dataset_config, load_framework
-from tuner.study import tune
-from tuner.trial import Trial, TrialResult, TrialStatus
+from tuner.study.study import tune
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 SYNTHETIC = Path(__file__).parent.parent / "tests" / "synthetic"
 MONITORED_S = 10.0

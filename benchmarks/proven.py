@@ -27,7 +27,7 @@ from replay import Recorded, Replay, recorded_names
 from replayed_study import ReplayedStudy, make_config
 from search import SAMPLERS, fast_tpe
 
-from tuner.config import BudgetConfig, VerifyConfig
+from tuner.config.schema import BudgetConfig, VerifyConfig
 
 STRATEGIES = ("factored", *SAMPLERS)
 

@@ -11,8 +11,8 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 from replay import GOALS, Recorded, Replay
 
-from tuner.results import front_of
-from tuner.trial import Checkpoint, ParamValue, Trial, TrialResult
+from tuner.values.results import front_of
+from tuner.values.trial import Checkpoint, ParamValue, Trial, TrialResult
 
 _GOAL = GOALS[0]
 _RUNGS = 81  # ASHA's first look is at this fraction of the longest training

@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 from workbench import MODEL, Workbench, workbench
 
-from tuner.composition import Composition
 from tuner.executors import LocalExecutor
 from tuner.measure import fingerprint, machine_facts
-from tuner.runner import WorkerSession
-from tuner.runtime_map import Probe, RuntimeMap
-from tuner.space import Choices, Range, SearchSpace
-from tuner.study_folder import write_atomically
-from tuner.trial import ParamValue, Trial, TrialKind, TrialResult
+from tuner.search.derived import Composition
+from tuner.storage.study_folder import write_atomically
+from tuner.trials.session import WorkerSession
+from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.space import Choices, Range, SearchSpace
+from tuner.values.trial import ParamValue, Trial, TrialKind, TrialResult
 
 TABLES = Path(__file__).parent / "tables"
 PROBE_S = 0.4

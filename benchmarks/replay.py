@@ -23,16 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from tuner.continuation import can_extend, far_behind
+from tuner.config.catalogue import find_setting_file
+from tuner.convergence.references import Look, find_reference
 from tuner.measure import cpu_flags
-from tuner.pareto import OBJECTIVES, hypervolume
-from tuner.protocol import marks_of, trained_iterations
-from tuner.references import Look, find_reference
-from tuner.registry import find_setting_file
-from tuner.runtime_map import Probe, RuntimeMap
 from tuner.search.curves import Curve, look_deviations
-from tuner.space import Choices, Range, SearchSpace
-from tuner.trial import (
+from tuner.trials.protocol import marks_of, trained_iterations
+from tuner.trials.stopping import can_extend, far_behind
+from tuner.values.pareto import OBJECTIVES, hypervolume
+from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.space import Choices, Range, SearchSpace
+from tuner.values.trial import (
     Checkpoint,
     Measurement,
     Params,

@@ -14,7 +14,7 @@ from typing import Any
 
 from replay import GOALS, TEST, VALIDATION, Recorded, Replay
 
-from tuner.config import (
+from tuner.config.schema import (
     BudgetConfig,
     FrameworkConfig,
     SamplerConfig,
@@ -22,16 +22,11 @@ from tuner.config import (
     TuneConfig,
     VerifyConfig,
 )
-from tuner.datasets import Dataset
-from tuner.default_trial import DefaultTrial
-from tuner.interrupts import DeferredInterrupts
-from tuner.loop import StudyLoop
+from tuner.convergence.references import Reference, run_of
+from tuner.datasets.provide import Dataset
 from tuner.progress import StudyProgress
-from tuner.race import Race
-from tuner.references import Reference, run_of
-from tuner.runner import TrialSetup
+from tuner.race.race import Race
 from tuner.runtimes import find_runtime
-from tuner.schedule import Schedule
 from tuner.search import (
     FactoredSearch,
     JointSearch,
@@ -40,10 +35,15 @@ from tuner.search import (
     RayTuneSearch,
     Strategy,
 )
-from tuner.trial import Trial, TrialKind, TrialResult
-from tuner.trial_runs import TrialRuns
-from tuner.verification import Verification
-from tuner.verified import Verified
+from tuner.study.default_trial import DefaultTrial
+from tuner.study.interrupts import DeferredInterrupts
+from tuner.study.loop import StudyLoop
+from tuner.study.schedule import Schedule
+from tuner.study.trial_runs import TrialRuns
+from tuner.trials.session import TrialSetup
+from tuner.values.trial import Trial, TrialKind, TrialResult
+from tuner.values.verified import Verified
+from tuner.verification.rounds import Verification
 
 REFERENCE_SEEDS = 10
 NOWHERE = Path("replayed")

@@ -25,7 +25,8 @@ import ray
 from ray.cluster_utils import Cluster
 from workbench import empty_home
 
-from tuner.config import (
+from tuner.config.catalogue import load_dataset_config, load_framework
+from tuner.config.schema import (
     BudgetConfig,
     ExecutorConfig,
     MeasureConfig,
@@ -34,9 +35,8 @@ from tuner.config import (
     VerifyConfig,
 )
 from tuner.progress import StudyProgress
-from tuner.registry import load_dataset_config, load_framework
-from tuner.study import tune
-from tuner.trial import Trial, TrialResult
+from tuner.study.study import tune
+from tuner.values.trial import Trial, TrialResult
 
 SYNTHETIC = Path(__file__).parent.parent / "tests" / "synthetic"
 SLEEP_S = 10.0  # of the synthetic framework's param fault=rest

@@ -55,12 +55,12 @@ from replayed_study import ReplayedStudy, make_config
 from scipy.special import log_ndtr
 from workbench import MODEL, empty_home
 
-from tuner.config import BudgetConfig, SamplerConfig, TuneConfig, VerifyConfig
+from tuner.config.catalogue import load_dataset_config, load_framework
+from tuner.config.schema import BudgetConfig, SamplerConfig, TuneConfig, VerifyConfig
 from tuner.progress import StudyProgress
-from tuner.registry import load_dataset_config, load_framework
-from tuner.study import tune
-from tuner.study_folder import write_atomically
-from tuner.trial import TrialKind, TrialResult
+from tuner.storage.study_folder import write_atomically
+from tuner.study.study import tune
+from tuner.values.trial import TrialKind, TrialResult
 
 ALIKE = (
     1.4  # the same threads, as a number and as the library's own choice, were recorded so apart

@@ -28,14 +28,14 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 
-from tuner.config import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig
+from tuner.config.catalogue import load_dataset_config, load_framework
+from tuner.config.schema import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig
 from tuner.progress import StudyProgress
-from tuner.registry import load_dataset_config, load_framework
 from tuner.report import front_json
-from tuner.results import StudyResult
-from tuner.study import tune
+from tuner.study.study import tune
 from tuner.tracking import Tracker, default_tracking_uri
-from tuner.trial import Interval
+from tuner.values.results import StudyResult
+from tuner.values.trial import Interval
 
 SYNTHETIC = Path(__file__).parent.parent / "tests" / "synthetic"
 TRIALS_A_STUDY = 100

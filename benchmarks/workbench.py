@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from tuner.config import TuneConfig, VerifyConfig
-from tuner.plan import Entrant, Plan
-from tuner.preparation import single
+from tuner.config.catalogue import load_dataset_config, load_framework, tuner_home
+from tuner.config.schema import TuneConfig, VerifyConfig
 from tuner.progress import StudyProgress
-from tuner.registry import load_dataset_config, load_framework, tuner_home
-from tuner.results import StudyResult
-from tuner.runner import TrialSetup
-from tuner.space import SearchSpace
-from tuner.study import tune
-from tuner.trial import Params
+from tuner.study.preparation import single
+from tuner.study.study import tune
+from tuner.trials.session import TrialSetup
+from tuner.values.results import StudyResult
+from tuner.values.space import SearchSpace
+from tuner.values.trial import Params
+from tuner.verification.plan import Entrant, Plan
 
 MODEL = "lenet"
 

@@ -9,7 +9,7 @@ Runs as a script or cell by cell, and goes on where it was when it is run again:
 import sys
 
 from tuner import load_results, recommend, tune
-from tuner.errors import NothingRecommended
+from tuner.values.errors import NothingRecommended
 
 settings = {"framework": "caffe", "dataset": "mnist_5k", "budget": "quick"}
 settings |= dict(word.split("=", 1) for word in sys.argv[1:])

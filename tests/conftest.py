@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
-from tuner.datasets import Dataset, load_dataset
+from tuner.config.catalogue import framework_folder, load_dataset_config, load_framework
+from tuner.config.schema import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
+from tuner.datasets.provide import Dataset, load_dataset
 from tuner.measure import SCOPE, parse_cores
-from tuner.registry import framework_folder, load_dataset_config, load_framework
-from tuner.runner import TrialSetup
 from tuner.runtimes import find_runtime
-from tuner.trial import Trial, TrialKind
+from tuner.trials.session import TrialSetup
+from tuner.values.trial import Trial, TrialKind
 
 SYNTHETIC = Path(__file__).parent / "synthetic"
 DEFAULT = {

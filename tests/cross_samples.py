@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.conftest import SYNTHETIC
 from tests.report_samples import make_study
-from tuner.results import CrossResult, Outcome, StudyResult
-from tuner.trial import Interval
-from tuner.verified import Comparison, CostRatio
+from tuner.values.results import CrossResult, Outcome, StudyResult
+from tuner.values.trial import Interval
+from tuner.values.verified import Comparison, CostRatio
 
 GROUPS = ("frameworks/{}", "conf/framework/{}.yaml", "search_spaces/{}.yaml")
 

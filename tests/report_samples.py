@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.pareto import find_objective
-from tuner.results import StudyResult
-from tuner.runtime_map import Probe, RuntimeMap
-from tuner.trial import (
+from tuner.values.pareto import find_objective
+from tuner.values.results import StudyResult
+from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.trial import (
     UNSET,
     Checkpoint,
     Interval,
@@ -20,7 +20,7 @@ from tuner.trial import (
     TrialResult,
     TrialStatus,
 )
-from tuner.verified import Comparison, Role, Verified
+from tuner.values.verified import Comparison, Role, Verified
 
 HOSTILE = "<script>alert('x')</script>\"'&$^{[red]"
 MIB = 2**20

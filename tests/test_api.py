@@ -12,7 +12,7 @@ import pytest
 import tuner
 from tests.conftest import SYNTHETIC
 from tests.served import Service
-from tuner.errors import CompositionError, ConfigError, NothingRecommended
+from tuner.values.errors import CompositionError, ConfigError, NothingRecommended
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TREE = {"framework": "synthetic", "framework_path": str(SYNTHETIC), "dataset": "digits"}
@@ -33,11 +33,11 @@ def test_importing_the_package_imports_nothing_else():
 
 def test_what_it_offers_is_there_whatever_was_imported_before():
     import tuner.api
-    import tuner.recommendation
+    import tuner.recommendation.choice
 
     for name in tuner.__all__:
         assert getattr(tuner, name) is getattr(tuner.api, name)
-    assert tuner.recommendation.__name__ == "tuner.recommendation"
+    assert tuner.recommendation.choice.__name__ == "tuner.recommendation.choice"
     with pytest.raises(AttributeError, match="optimise"):
         _ = tuner.optimise
 

@@ -26,11 +26,11 @@ from workbench import Workbench
 
 from tests.report_samples import make_result
 from tests.verify_samples import SHORT, make_entrant, make_plan, simulate
-from tuner.config import BudgetConfig, MeasureConfig, VerifyConfig
-from tuner.evidence import Evidence
-from tuner.trial import Trial, TrialKind, TrialStatus
-from tuner.verified import Role
-from tuner.verify import summarize
+from tuner.config.schema import BudgetConfig, MeasureConfig, VerifyConfig
+from tuner.recommendation.evidence import Evidence
+from tuner.values.trial import Trial, TrialKind, TrialStatus
+from tuner.values.verified import Role
+from tuner.verification.proof import summarize
 
 TABLE = "torch-mnist"
 STRATEGIES = ["factored", "tpe", "nsga2", "random"]

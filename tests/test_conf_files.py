@@ -17,10 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from tests.conftest import SYNTHETIC
-from tuner.composing import prepare_overrides
-from tuner.config import TuneConfig
-from tuner.measure import cpu_flags
-from tuner.registry import (
+from tuner.config.catalogue import (
     find_setting_file,
     framework_folder,
     framework_roots,
@@ -30,9 +27,12 @@ from tuner.registry import (
     load_framework,
     project_folder,
 )
+from tuner.config.composing import prepare_overrides
+from tuner.config.schema import TuneConfig
+from tuner.config.validation import validate
+from tuner.measure import cpu_flags
 from tuner.search.samplers import make_sampler
-from tuner.space import Default, SearchSpace
-from tuner.validation import validate
+from tuner.values.space import Default, SearchSpace
 
 CONF = project_folder("conf")
 OWN_TREE = str(SYNTHETIC)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tuner.commands import serve_command
-from tuner.errors import ConfigError
+from tuner.cli.commands import serve_command
+from tuner.values.errors import ConfigError
 
 PROJECT = Path(__file__).parent.parent
 DEPLOY = PROJECT / "deploy"

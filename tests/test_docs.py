@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config import BudgetConfig, MeasureConfig, TuneConfig, VerifyConfig
-from tuner.registry import list_frameworks, load_dataset_config, load_framework
-from tuner.study import tune
-from tuner.trial import TrialStatus
+from tuner.config.catalogue import list_frameworks, load_dataset_config, load_framework
+from tuner.config.schema import BudgetConfig, MeasureConfig, TuneConfig, VerifyConfig
+from tuner.study.study import tune
+from tuner.values.trial import TrialStatus
 
 DOCS = Path(__file__).parent.parent / "docs"
 FILE_BLOCK = re.compile(r"^`([\w./-]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.report_samples import make_result
-from tuner.config import VerifyConfig
-from tuner.plan import Entrant, Plan
-from tuner.references import Look, Reference, ReferenceRun
-from tuner.trial import Checkpoint, Trial, TrialKind, TrialResult
-from tuner.verified import Role
+from tuner.config.schema import VerifyConfig
+from tuner.convergence.references import Look, Reference, ReferenceRun
+from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult
+from tuner.values.verified import Role
+from tuner.verification.plan import Entrant, Plan
 
 SHORT = VerifyConfig(long_s=1e6)
 """Nothing is long: every run is whole."""

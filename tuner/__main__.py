@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tuner import __version__
-from tuner.errors import TunerError
+from tuner.values.errors import TunerError
 
 if TYPE_CHECKING:
-    from tuner.config import TuneConfig
+    from tuner.config.schema import TuneConfig
 
 INTERRUPTED = 130
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"tuner {__version__}")
             return 0
         if words and "=" not in words[0] and not words[0].startswith("-"):
-            from tuner.commands import run_command
+            from tuner.cli.commands import run_command
 
             return run_command(words[0], words[1:])
         return _tune(words)
@@ -58,8 +58,8 @@ def _one_line(text: str) -> str:
 
 
 def _tune(words: Sequence[str]) -> int:
-    from tuner.composing import run_each
-    from tuner.databases import without_passwords
+    from tuner.config.composing import run_each
+    from tuner.storage.databases import without_passwords
 
     command = shlex.join(["python", "-m", "tuner", *without_passwords(words)])
     codes: list[int] = []
@@ -83,9 +83,9 @@ def _tune(words: Sequence[str]) -> int:
 def _run_study(config: TuneConfig, command: str) -> None:
     from rich.console import Console
 
-    from tuner.cross_framework import tune_frameworks
     from tuner.report import print_cross_summary, print_summary
-    from tuner.study import tune
+    from tuner.study.cross_framework import tune_frameworks
+    from tuner.study.study import tune
 
     # rich takes a pipe for 80 columns, where the table would become a list
     console = Console(width=None if sys.stdout.isatty() else 110)

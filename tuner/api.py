@@ -15,34 +15,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.composing import compose
-from tuner.config import FrameworkConfig
-from tuner.errors import ConfigError, NoTrialSucceeded
-from tuner.evidence import MARGIN, Evidence, evidence_of
-from tuner.measure import cpu_flags
-from tuner.preparation import single
-from tuner.progress import make_progress
-from tuner.provision import claim_cores
-from tuner.recommendation import Limits, Recommendation, fill_settings
-from tuner.recommendation import recommend as choose
-from tuner.recording import record_reference as record
-from tuner.references import Reference
-from tuner.registry import (
+from tuner.config.catalogue import (
     find_setting_file,
     framework_folder,
     list_frameworks,
     load_framework,
     tuner_home,
 )
-from tuner.results import StudyResult
-from tuner.runner import run_trial
+from tuner.config.composing import compose
+from tuner.config.schema import FrameworkConfig
+from tuner.config.validation import validate
+from tuner.convergence.references import Reference
+from tuner.measure import cpu_flags
+from tuner.progress import make_progress
+from tuner.recommendation.choice import Limits, Recommendation, fill_settings
+from tuner.recommendation.choice import recommend as choose
+from tuner.recommendation.evidence import MARGIN, Evidence, evidence_of
 from tuner.runtimes import find_runtime
-from tuner.space import SearchSpace
-from tuner.study import tune as run_study
+from tuner.study.preparation import single
+from tuner.study.recording import record_reference as record
+from tuner.study.study import tune as run_study
 from tuner.tracking import StudyRecord, default_tracking_uri
 from tuner.tracking import load_results as load_records
-from tuner.trial import Params, Trial, TrialResult
-from tuner.validation import validate
+from tuner.trials.session import run_trial
+from tuner.trials.setup import claim_cores
+from tuner.values.errors import ConfigError, NoTrialSucceeded
+from tuner.values.results import StudyResult
+from tuner.values.space import SearchSpace
+from tuner.values.trial import Params, Trial, TrialResult
 
 
 def tune(*overrides: str, **settings: Any) -> StudyResult:

@@ -9,12 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tuner.config import MeasureConfig
-from tuner.datasets import Dataset, load_dataset
-from tuner.errors import RuntimeUnavailable
-from tuner.images import encode_idx
-from tuner.measure import cpu_flags, parse_cores
-from tuner.registry import (
+from tuner.config.catalogue import (
     find_setting_file,
     list_frameworks,
     load_dataset_config,
@@ -22,10 +17,15 @@ from tuner.registry import (
     tuner_home,
     worker_script,
 )
-from tuner.runner import TrialSetup, WorkerSession, run_trial
+from tuner.config.schema import MeasureConfig
+from tuner.datasets.images import encode_idx
+from tuner.datasets.provide import Dataset, load_dataset
+from tuner.measure import cpu_flags, parse_cores
 from tuner.runtimes import ensure_installed, find_runtime
-from tuner.space import Choices, SearchSpace
-from tuner.trial import Trial, TrialStatus
+from tuner.trials.session import TrialSetup, WorkerSession, run_trial
+from tuner.values.errors import RuntimeUnavailable
+from tuner.values.space import Choices, SearchSpace
+from tuner.values.trial import Trial, TrialStatus
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(900)]
 CORES = parse_cores("")

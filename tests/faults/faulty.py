@@ -18,7 +18,8 @@ from typing import Any
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
-from tuner.config import (
+from tuner.config.catalogue import load_dataset_config, load_framework
+from tuner.config.schema import (
     BudgetConfig,
     ExecutorConfig,
     MeasureConfig,
@@ -26,10 +27,9 @@ from tuner.config import (
     TuneConfig,
     VerifyConfig,
 )
-from tuner.errors import TunerError
 from tuner.progress import StudyProgress
-from tuner.registry import load_dataset_config, load_framework
-from tuner.study import tune
+from tuner.study.study import tune
+from tuner.values.errors import TunerError
 
 KILL, FULL = "kill -9", "full disk"
 SYNTHETIC = Path(__file__).parent.parent / "synthetic"

@@ -15,10 +15,10 @@ import pytest
 
 from tests.faults.faulty import FULL, KILL, TRIALS, run_study
 from tests.postgresql import fixture_server, without_postgresql  # noqa: F401
-from tuner.datasets import load_dataset
-from tuner.registry import load_dataset_config
+from tuner.config.catalogue import load_dataset_config
+from tuner.datasets.provide import load_dataset
 from tuner.tracking import connect
-from tuner.trial import TrialResult
+from tuner.values.trial import TrialResult
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 POINTS = os.environ.get("TUNER_FAULT_POINTS", "")

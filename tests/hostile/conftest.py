@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.registry import framework_folder, load_framework
-from tuner.runner import TrialSetup
+from tuner.config.catalogue import framework_folder, load_framework
 from tuner.runtimes import find_runtime
-from tuner.trial import Trial, TrialKind
+from tuner.trials.session import TrialSetup
+from tuner.values.trial import Trial, TrialKind
 
 HOSTILE = Path(__file__).parent
 SECRET = "nobody's business"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.hostile.conftest import SECRET
-from tuner.runner import TrialSetup, WorkerSession, run_trial
-from tuner.trial import Trial, TrialStatus
-from tuner.worker_folder import WorkerFolder
+from tuner.trials.session import TrialSetup, WorkerSession, run_trial
+from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.trial import Trial, TrialStatus
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -21,9 +21,9 @@ import yaml
 from playwright.sync_api import Page, sync_playwright
 
 from tests.conftest import SYNTHETIC
-from tuner.errors import RuntimeUnavailable
-from tuner.registry import load_framework
+from tuner.config.catalogue import load_framework
 from tuner.runtimes import ensure_installed, find_runtime
+from tuner.values.errors import RuntimeUnavailable
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Protocol
 
-from tuner.trial import Trial, TrialResult
+from tuner.values.trial import Trial, TrialResult
 
 
 class Executor(Protocol):

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tuner import measure
-from tuner.config import ExecutorConfig, TuneConfig
-from tuner.errors import ConfigError, RuntimeUnavailable
+from tuner.config.schema import ExecutorConfig, TuneConfig
 from tuner.executors.node import Answer, NodeSlot
-from tuner.runner import TrialSetup
-from tuner.trial import Trial, TrialResult, TrialStatus
+from tuner.trials.session import TrialSetup
+from tuner.values.errors import ConfigError, RuntimeUnavailable
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 _MOST_SLOTS = 512
 _LOOK_S = 10.0  # between two looks for nodes that have joined

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from tuner.executors.local import LocalExecutor
-from tuner.runner import TrialSetup, run_trial
-from tuner.trial import Trial, TrialResult
-from tuner.watch import Listener
+from tuner.trials.session import TrialSetup, run_trial
+from tuner.trials.watch import Listener
+from tuner.values.trial import Trial, TrialResult
 
 _PATIENCE_S = 120.0  # until those beside a trial have begun to train
 

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from tuner.runner import TrialSetup, WorkerSession, run_trial
-from tuner.trial import Trial, TrialResult, TrialStatus
-from tuner.watch import Listener
+from tuner.trials.session import TrialSetup, WorkerSession, run_trial
+from tuner.trials.watch import Listener
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 _RATE_S = 5.0  # a long run that was disturbed has its rate measured anew for about this long
 

@@ -8,13 +8,13 @@ import socket
 import time
 
 from tuner import measure
-from tuner.config import TuneConfig
-from tuner.errors import RuntimeUnavailable
+from tuner.config.schema import TuneConfig
 from tuner.executors.local import LocalExecutor
 from tuner.progress import StudyProgress
-from tuner.provision import claims_folder, core_sets, fetch, host_facts, make_setup
-from tuner.study_folder import is_full, require_space
-from tuner.trial import Trial, TrialResult, TrialStatus
+from tuner.storage.study_folder import is_full, require_space
+from tuner.trials.setup import claims_folder, core_sets, fetch, host_facts, make_setup
+from tuner.values.errors import RuntimeUnavailable
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 Answer = tuple[TrialResult, dict[str, bytes]]
 """A result, and what the trial left in its folder, by name."""

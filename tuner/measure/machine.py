@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tuner.errors import ConfigError
+from tuner.values.errors import ConfigError
 
 
 def parse_cores(text: str) -> tuple[int, ...]:

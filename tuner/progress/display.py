@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tuner.progress.wording import printable
-from tuner.trial import Trial, TrialResult
+from tuner.values.trial import Trial, TrialResult
 
 if TYPE_CHECKING:
     from rich.console import Console

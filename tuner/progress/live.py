@@ -24,8 +24,8 @@ from tuner.progress.wording import (
     format_seconds,
     printable,
 )
-from tuner.results import least_of_interest
-from tuner.trial import Trial, TrialResult, TrialStatus
+from tuner.values.results import least_of_interest
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 REFRESH_HZ = 1.0
 """Redraws a second: 0.3 % of a core beside measured trials (seen with full tables)."""

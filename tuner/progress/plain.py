@@ -14,7 +14,7 @@ from tuner.progress.wording import (
     format_seconds,
     printable,
 )
-from tuner.trial import Trial, TrialResult
+from tuner.values.trial import Trial, TrialResult
 
 if TYPE_CHECKING:
     from rich.console import Console

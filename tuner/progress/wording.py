@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tuner.trial import UNSET, Params, ParamValue, TrialResult, TrialStatus
+from tuner.values.trial import UNSET, Params, ParamValue, TrialResult, TrialStatus
 
 _KNOWN = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
 

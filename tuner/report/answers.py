@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.progress import describe_params, format_seconds, printable
-from tuner.results import StudyResult, least_of_interest
-from tuner.verified import Answers, Role, Verified
+from tuner.values.results import StudyResult, least_of_interest
+from tuner.values.verified import Answers, Role, Verified
 
 MOST_ACCURATE = "most accurate"
 SAME_ACCURACY = "same accuracy"

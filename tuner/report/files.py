@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import StorageError
 from tuner.report.front import front_json
-from tuner.results import StudyResult
+from tuner.values.errors import StorageError
+from tuner.values.results import StudyResult
 
 
 def write_report(result: StudyResult, folder: Path) -> list[Path]:

@@ -9,10 +9,10 @@ from collections import Counter
 from typing import Any
 
 from tuner.report.answers import proven, same_accuracy
-from tuner.results import StudyResult
-from tuner.runtime_map import RuntimeMap
-from tuner.trial import Interval, TrialResult
-from tuner.verified import Comparison, CostRatio, Verified
+from tuner.values.results import StudyResult
+from tuner.values.runtime_map import RuntimeMap
+from tuner.values.trial import Interval, TrialResult
+from tuner.values.verified import Comparison, CostRatio, Verified
 
 SCHEMA = 1
 

@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.pareto import Direction, Objective
 from tuner.report.view import label, quantity, shown, usable_points
-from tuner.results import StudyResult, hypervolume_over_time
-from tuner.trial import TrialResult
+from tuner.values.pareto import Direction, Objective
+from tuner.values.results import StudyResult, hypervolume_over_time
+from tuner.values.trial import TrialResult
 
 _DEFAULT_SLACK = 1.1
 

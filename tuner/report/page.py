@@ -27,8 +27,8 @@ from tuner.report.wording import (
     status_counts,
     verified_rows,
 )
-from tuner.results import StudyResult
-from tuner.trial import UNSET, ParamValue, TrialResult
+from tuner.values.results import StudyResult
+from tuner.values.trial import UNSET, ParamValue, TrialResult
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from tuner.pareto import Direction
 from tuner.report.labels import Spot
 from tuner.report.view import (
     COLOURS,
@@ -26,7 +25,8 @@ from tuner.report.view import (
     view_front,
 )
 from tuner.report.wording import count
-from tuner.results import StudyResult
+from tuner.values.pareto import Direction
+from tuner.values.results import StudyResult
 
 _SIZE_INCHES, _DPI = (10.0, 6.25), 160
 _MARKERS = ("o", "s", "^", "P", "X", "p", "h")

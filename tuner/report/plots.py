@@ -9,7 +9,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from tuner.pareto import Direction
 from tuner.progress import format_seconds
 from tuner.report.growth import Growth
 from tuner.report.view import (
@@ -26,9 +25,10 @@ from tuner.report.view import (
     rounded,
 )
 from tuner.report.wording import front_label
-from tuner.results import StudyResult
-from tuner.runtime_map import RuntimeMap
-from tuner.trial import Interval, Measurement, TrialKind, TrialResult
+from tuner.values.pareto import Direction
+from tuner.values.results import StudyResult
+from tuner.values.runtime_map import RuntimeMap
+from tuner.values.trial import Interval, Measurement, TrialKind, TrialResult
 
 # Ink that reads on white and on black; the page's style sheet overrides it for text.
 GREY = "#808080"

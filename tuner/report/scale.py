@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.trial import Interval
+from tuner.values.trial import Interval
 
 _FEW_TICKS = 4
 _STEPS = (

@@ -21,8 +21,8 @@ from tuner.report.wording import (
     objective_text,
     verified_rows,
 )
-from tuner.results import StudyResult
-from tuner.trial import TrialResult
+from tuner.values.results import StudyResult
+from tuner.values.trial import TrialResult
 
 _TABLE_WIDTH, _WIDE = 100, 140
 _LABEL_WIDTH = 14  # "Most accurate:"

@@ -11,14 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.pareto import Objective
 from tuner.progress import printable
 from tuner.report.answers import FIRST_PART, MOST_ACCURATE, labels, verified_default
 from tuner.report.labels import Spot, place_labels
 from tuner.report.scale import LINEAR, Scale, error_scale
-from tuner.results import StudyResult, front_of, least_of_interest
-from tuner.trial import Interval, TrialResult
-from tuner.verified import Verified
+from tuner.values.pareto import Objective
+from tuner.values.results import StudyResult, front_of, least_of_interest
+from tuner.values.trial import Interval, TrialResult
+from tuner.values.verified import Verified
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D31", "#7F7F7F")
 """Okabe and Ito's colours, told apart without red and green; vermilion is kept for verified."""

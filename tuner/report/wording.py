@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tuner.pareto import Objective
 from tuner.progress import describe_params, format_seconds, printable
 from tuner.report.answers import (
     further_lines,
@@ -16,9 +15,10 @@ from tuner.report.answers import (
     three_answers,
     verified_default,
 )
-from tuner.results import StudyResult
-from tuner.trial import Interval, TrialResult, TrialStatus
-from tuner.verified import Verified
+from tuner.values.pareto import Objective
+from tuner.values.results import StudyResult
+from tuner.values.trial import Interval, TrialResult, TrialStatus
+from tuner.values.verified import Verified
 
 NOT_VERIFIED = "Not verified: nothing may be claimed."
 _MIB = 2**20

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.config import FrameworkConfig
-from tuner.errors import ConfigError, RuntimeUnavailable
+from tuner.config.catalogue import tuner_home
+from tuner.config.schema import FrameworkConfig
 from tuner.progress import ProgressCallback, no_progress
-from tuner.registry import tuner_home
 from tuner.runtimes.base import Problem, Runtime
 from tuner.runtimes.debian import DebianRuntime
 from tuner.runtimes.logged import last_words
 from tuner.runtimes.sandbox import apt_install, sandbox_fault
 from tuner.runtimes.system import SystemRuntime
 from tuner.runtimes.venv import VenvRuntime
+from tuner.values.errors import ConfigError, RuntimeUnavailable
 
 __all__ = [
     "Runtime",

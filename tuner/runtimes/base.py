@@ -23,13 +23,13 @@ from pathlib import Path
 
 import filelock
 
-from tuner.config import FrameworkConfig
-from tuner.errors import RuntimeUnavailable
+from tuner.config.schema import FrameworkConfig
 from tuner.progress import ProgressCallback, no_progress
 from tuner.runtimes.environment import blas_environment, library_path
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.sandbox import sandbox_fault, sandbox_prefix
-from tuner.trial import Params
+from tuner.values.errors import RuntimeUnavailable
+from tuner.values.trial import Params
 
 _STAMP = "installed.json"
 _VERIFY_TIMEOUT_S = 120.0

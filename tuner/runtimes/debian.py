@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
-from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback
 from tuner.runtimes.base import Problem, Runtime
 from tuner.runtimes.sandbox import apt_install, sandbox_fault
 from tuner.runtimes.wheels import fetch_wheels, unpack_libraries
+from tuner.values.errors import RuntimeUnavailable
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _ARCHIVES = Path("var/cache/apt/archives")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.config import BlasConfig, FrameworkConfig
-from tuner.errors import ConfigError
-from tuner.trial import UNSET, Params, ParamValue
+from tuner.config.schema import BlasConfig, FrameworkConfig
+from tuner.values.errors import ConfigError
+from tuner.values.trial import UNSET, Params, ParamValue
 
 
 def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -> dict[str, str]:

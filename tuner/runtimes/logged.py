@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.errors import RuntimeUnavailable
+from tuner.values.errors import RuntimeUnavailable
 
 _MARK = "TUNER_INSTALLS"
 _SECRET = re.compile("TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|PRIVATE|ACCESS_KEY", re.IGNORECASE)

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback
 from tuner.runtimes.base import Problem, Runtime
 from tuner.runtimes.sandbox import interpreter_folders
+from tuner.values.errors import RuntimeUnavailable
 
 
 class SystemRuntime(Runtime):

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.errors import RuntimeUnavailable
 from tuner.progress import ProgressCallback
 from tuner.runtimes.base import Problem, Runtime, delete_tree
 from tuner.runtimes.debian import DebianRuntime, gather_libraries
 from tuner.runtimes.sandbox import interpreter_folders
 from tuner.runtimes.wheels import PIP_REMEDY, pip_arguments
+from tuner.values.errors import RuntimeUnavailable
 
 _ASK = "import sys; print('.'.join(map(str, sys.version_info[:3])) + '. ' + sys.executable)"
 

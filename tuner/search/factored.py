@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.composition import Composition
-from tuner.results import front_of, timed
-from tuner.runtime_map import Probe as PaceProbe
+from tuner.search.derived import Composition
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.outlook import Aim
 from tuner.search.proposals import Known, Proposer
 from tuner.search.strategy import Probe, Races, Stop, Train, View
-from tuner.trial import Params, ParamValue, SideBySide, TrialResult, TrialStatus
+from tuner.values.results import front_of, timed
+from tuner.values.runtime_map import Probe as PaceProbe
+from tuner.values.trial import Params, ParamValue, SideBySide, TrialResult, TrialStatus
 
 _RACE_OF_LEFT = 1 / 3  # most of the time left to search that a turn of the race may take
 _FAULTS_OF_SETTING = (TrialStatus.INVALID, TrialStatus.CRASHED, TrialStatus.LEFT_PROCESSES)

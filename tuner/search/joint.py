@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.results import front_of
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.strategy import Train, View
-from tuner.trial import TrialResult
+from tuner.values.results import front_of
+from tuner.values.trial import TrialResult
 
 
 class JointSearch:

@@ -16,14 +16,14 @@ import optuna
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from tuner.config import Constraint, SamplerConfig
-from tuner.databases import exclusive, fault_of, without_password
-from tuner.errors import ConfigError, StorageAway, StorageError
-from tuner.pareto import Objective
+from tuner.config.schema import Constraint, SamplerConfig
 from tuner.search.crew import Crew, Driver
 from tuner.search.samplers import make_sampler
-from tuner.space import Choices, SearchSpace
-from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
+from tuner.storage.databases import exclusive, fault_of, without_password
+from tuner.values.errors import ConfigError, StorageAway, StorageError
+from tuner.values.pareto import Objective
+from tuner.values.space import Choices, SearchSpace
+from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _NUMBER = "trial_number"
 _DRIVER = "driver"

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from tuner.noninferiority import LookPlan
 from tuner.search.curves import LEAST_ERROR, CurveModel, persistence_of
 from tuner.search.places import AccuracyCube
-from tuner.space import Range, SearchSpace
-from tuner.trial import TrialResult
+from tuner.values.space import Range, SearchSpace
+from tuner.values.trial import TrialResult
+from tuner.verification.noninferiority import LookPlan
 
 _Array = np.typing.NDArray[np.float64]
 _OF_SAMPLING = 0.7  # usual spread between seeds by that of sampling the images

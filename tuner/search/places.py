@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tuner.search.curves import Curve
-from tuner.space import Choices, Range, SearchSpace
-from tuner.trial import Params, ParamValue, TrialResult, TrialStatus
+from tuner.values.space import Choices, Range, SearchSpace
+from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _Array = np.typing.NDArray[np.float64]
 _CLIFF = 0.15  # of the cube: how far from what diverged it is no longer likely

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.composition import Composition
-from tuner.results import least_of_interest
 from tuner.search.curves import (
     BLIND_ERROR,
     CurveModel,
     expected_accuracy,
     front_gain,
 )
+from tuner.search.derived import Composition
 from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
-from tuner.space import Range
-from tuner.trial import Params, ParamValue, TrialResult
+from tuner.values.results import least_of_interest
+from tuner.values.space import Range
+from tuner.values.trial import Params, ParamValue, TrialResult
 
 _CANDIDATES = 192
 _NEARLY = 0.7

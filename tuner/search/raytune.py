@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import optuna
 
-from tuner.errors import ConfigError
-from tuner.results import front_of
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.strategy import Train, View
-from tuner.trial import TrialResult
+from tuner.values.errors import ConfigError
+from tuner.values.results import front_of
+from tuner.values.trial import TrialResult
 
 
 class RayTuneSearch:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 import optuna
 
-from tuner.config import SamplerConfig
-from tuner.errors import ConfigError
+from tuner.config.schema import SamplerConfig
+from tuner.values.errors import ConfigError
 
 _SAMPLERS: Mapping[str, Callable[..., optuna.samplers.BaseSampler]] = {
     "tpe": optuna.samplers.TPESampler,

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.runtime_map import RuntimeMap
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.outlook import Aim
-from tuner.trial import Params, SideBySide, Trial, TrialResult
+from tuner.values.runtime_map import RuntimeMap
+from tuner.values.trial import Params, SideBySide, Trial, TrialResult
 
 
 @dataclass(frozen=True, slots=True)

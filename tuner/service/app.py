@@ -14,11 +14,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from tuner import __version__
 from tuner.api import answer, configuration
-from tuner.errors import NothingRecommended, TunerError
-from tuner.evidence import Evidence
-from tuner.pareto import OBJECTIVES, pareto_front
-from tuner.recommendation import Limits, recommend
-from tuner.registry import list_frameworks, load_framework
+from tuner.config.catalogue import list_frameworks, load_framework
+from tuner.recommendation.choice import Limits, recommend
+from tuner.recommendation.evidence import Evidence
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
 from tuner.service.jobs import COMPLETE, Jobs, QueueFull, QueueUnwritable
@@ -44,6 +42,8 @@ from tuner.service.orders import words_of_recheck, words_of_study
 from tuner.service.page import render_page
 from tuner.service.records import Records, Snapshot
 from tuner.tracking import StudyRecord
+from tuner.values.errors import NothingRecommended, TunerError
+from tuner.values.pareto import OBJECTIVES, pareto_front
 
 _STALE_AFTER = 12  # looks at the store that may fail before the service calls itself stale
 _REMEMBERED = 4096  # answers

@@ -21,14 +21,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tuner.composing import compose
-from tuner.databases import without_passwords
-from tuner.errors import StorageAway, TunerError
-from tuner.keeping import CANNOT_WRITE
+from tuner.config.composing import compose
 from tuner.progress import StudyProgress
-from tuner.study import tune
-from tuner.study_folder import write_atomically
-from tuner.trial import TrialKind, TrialResult
+from tuner.storage.databases import without_passwords
+from tuner.storage.study_folder import write_atomically
+from tuner.study.keeping import CANNOT_WRITE
+from tuner.study.study import tune
+from tuner.values.errors import StorageAway, TunerError
+from tuner.values.trial import TrialKind, TrialResult
 
 JOB, PROGRESS, OUTCOME = "job.json", "progress.json", "outcome.json"
 _EVERY_S = 1.0

@@ -24,10 +24,10 @@ from typing import Any, Final, Literal, get_args
 
 from filelock import FileLock, Timeout
 
-from tuner.errors import ConfigError, TunerError
 from tuner.measure import started_at
 from tuner.service.job import JOB, OUTCOME, PROGRESS
-from tuner.study_folder import write_atomically
+from tuner.storage.study_folder import write_atomically
+from tuner.values.errors import ConfigError, TunerError
 
 State = Literal["queued", "running", "stopping", "complete", "failed", "stopped"]
 QUEUED: Final = "queued"

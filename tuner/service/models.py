@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from tuner.evidence import MARGIN
-from tuner.verified import Role
+from tuner.recommendation.evidence import MARGIN
+from tuner.values.verified import Role
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 """Of a framework or data set: no path, nothing for a shell."""

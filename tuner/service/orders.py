@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tuner.composing import compose
-from tuner.errors import ConfigError, NothingRecommended
-from tuner.evidence import Evidence
+from tuner.config.composing import compose
+from tuner.config.validation import validate
+from tuner.recommendation.evidence import Evidence
 from tuner.service.models import RecheckRequest, Recorded, StudyRequest
-from tuner.validation import validate
+from tuner.values.errors import ConfigError, NothingRecommended
 
 _composing = threading.Lock()  # Hydra keeps its state in globals
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import jinja2
 
 from tuner import __version__
-from tuner.evidence import Evidence, StudyAnswers, answers_among, percent
+from tuner.recommendation.evidence import Evidence, StudyAnswers, answers_among, percent
 from tuner.service.jobs import COMPLETE, OPEN, Job
 from tuner.service.records import Snapshot
 from tuner.tracking import StudyRecord

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tuner.errors import StorageError, TunerError
-from tuner.evidence import Evidence, evidence_of
+from tuner.config.catalogue import load_framework
 from tuner.measure import fingerprint, machine_facts, parse_cores
-from tuner.registry import load_framework
+from tuner.recommendation.evidence import Evidence, evidence_of
 from tuner.runtimes import find_runtime
 from tuner.tracking import CROSS, StudyRecord, load_everything
+from tuner.values.errors import StorageError, TunerError
 
 _log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import uvicorn
 
-from tuner.errors import ConfigError
-from tuner.registry import tuner_home
+from tuner.config.catalogue import tuner_home
 from tuner.service.app import make_app
 from tuner.service.jobs import Jobs
 from tuner.service.orders import own_words
+from tuner.values.errors import ConfigError
 
 TOKEN = "TUNER_SERVICE_TOKEN"  # noqa: S105 - the name of a variable
 _LEAST_TOKEN = 16

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from tuner.databases import DatabaseHeld, fault_of
-from tuner.errors import StorageError
+from tuner.storage.databases import DatabaseHeld, fault_of
 from tuner.tracking.writing import Tracker
-from tuner.trial import TrialResult
+from tuner.values.errors import StorageError
+from tuner.values.trial import TrialResult
 
 _PAUSE_S = 20.0  # between attempts while trials go on: each may take seconds of the study's time
 _LAST_PAUSE_S = 2.0

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.errors import StorageError
 from tuner.tracking.store import (
     STUDY_TAG,
     TRIAL_TAG,
@@ -20,6 +19,7 @@ from tuner.tracking.store import (
     one_line,
     search_runs,
 )
+from tuner.values.errors import StorageError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.databases import exclusive, fault_of, without_password
-from tuner.errors import StorageAway, StorageError
+from tuner.storage.databases import exclusive, fault_of, without_password
+from tuner.values.errors import StorageAway, StorageError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tuner
-from tuner.errors import StorageError
 from tuner.tracking.store import (
     PARENT_TAG,
     STUDY_TAG,
@@ -23,7 +22,8 @@ from tuner.tracking.store import (
     one_line,
     search_runs,
 )
-from tuner.trial import TrialResult
+from tuner.values.errors import StorageError
+from tuner.values.trial import TrialResult
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -8,7 +8,7 @@ from typing import Any
 from tuner.report.cross.ledger import finest, no_loss_mean, reasons, titles
 from tuner.report.files import json_bytes, write_files
 from tuner.report.front import SCHEMA, front_json, plain_values
-from tuner.results import CrossResult, StudyResult, front_of
+from tuner.values.results import CrossResult, StudyResult, front_of
 
 
 def write_cross_report(result: CrossResult, folder: Path) -> list[Path]:

@@ -18,8 +18,8 @@ from tuner.report.answers import (
     trade_offs,
 )
 from tuner.report.wording import VerifiedRow, count, verified_rows
-from tuner.results import CrossResult, StudyResult
-from tuner.verified import CostRatio, Verified
+from tuner.values.results import CrossResult, StudyResult
+from tuner.values.verified import CostRatio, Verified
 
 COLUMNS = (
     "no loss,\nspeed-up ×",

@@ -26,7 +26,7 @@ from tuner.report.front import framework_versions
 from tuner.report.page import Plot, make_plot, page_template
 from tuner.report.view import quantity
 from tuner.report.wording import count, status_counts, verified_rows
-from tuner.results import CrossResult, StudyResult
+from tuner.values.results import CrossResult, StudyResult
 
 
 def render_cross_page(result: CrossResult) -> str:

@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tuner.pareto import Direction
 from tuner.report.cross.view import CrossView, Entrant, Gain, view_cross, view_gains
 from tuner.report.picture import (
     INK,
@@ -21,7 +20,8 @@ from tuner.report.picture import (
     write_label,
 )
 from tuner.report.view import COLOURS
-from tuner.results import CrossResult
+from tuner.values.pareto import Direction
+from tuner.values.results import CrossResult
 
 _WIDTH, _FRONT_HEIGHT, _DPI = 10.0, 6.25, 160
 _GAINS_HEIGHT, _ROW_HEIGHT = 1.3, 0.3

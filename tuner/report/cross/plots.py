@@ -7,12 +7,12 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from tuner.pareto import Direction
 from tuner.report.cross.view import CrossView, Entrant, Gain
 from tuner.report.plots import GREY, error_bars, log_axis, new_figure, pareto_figure
 from tuner.report.scale import Scale
 from tuner.report.view import COLOURS, VerifiedPoint
-from tuner.trial import Interval
+from tuner.values.pareto import Direction
+from tuner.values.trial import Interval
 
 _FRONTS_PX, _GAINS_PX, _ROW_PX = 660, 130, 34
 

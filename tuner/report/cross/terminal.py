@@ -24,7 +24,7 @@ from tuner.report.cross.ledger import (
     shortfalls,
 )
 from tuner.report.terminal import TONES, print_closing, print_opening, stack
-from tuner.results import CrossResult
+from tuner.values.results import CrossResult
 
 _NAME_WIDTH = 17
 

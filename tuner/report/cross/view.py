@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.pareto import Direction
 from tuner.report.answers import FIRST_PART, SAME_ACCURACY, proven
 from tuner.report.cross.ledger import LedgerRow, finest, ledger, titles
 from tuner.report.labels import Spot, place_labels
@@ -21,9 +20,10 @@ from tuner.report.view import (
     rises,
     view_front,
 )
-from tuner.results import CrossResult, StudyResult, front_of
-from tuner.trial import Interval
-from tuner.verified import Answers, Comparison, CostRatio, Verified
+from tuner.values.pareto import Direction
+from tuner.values.results import CrossResult, StudyResult, front_of
+from tuner.values.trial import Interval
+from tuner.values.verified import Answers, Comparison, CostRatio, Verified
 
 _BELOW = 1.2  # room below what is verified, as a multiple of its height
 _MORE, _LESS = "more is better", "less is better"

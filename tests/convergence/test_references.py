@@ -1,0 +1,250 @@
+"""References: read back as written, found in their order, refused where they do not hold."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.report_samples import make_measurement, make_result
+from tests.verify_samples import LOOKS, SEEDS, first_looks
+from tests.verify_samples import make_reference as make_recorded
+from tuner.convergence.references import (
+    Look,
+    Reference,
+    ReferenceRun,
+    find_reference,
+    read_reference,
+    run_of,
+)
+from tuner.values.errors import ConfigError
+from tuner.values.trial import Checkpoint, TrialStatus
+
+PARAMS = {"batch_size": 64, "iterations": 100, "learning_rate": 0.1, "blas": "mkl", "threads": 1}
+
+
+def make_reference(*finals, **changes):
+    runs = tuple(
+        ReferenceRun(seed, (Look(50, final - 0.1, final - 0.11), Look(100, final, final - 0.01)))
+        for seed, final in enumerate(finals or (0.99, 0.97), 1)
+    )
+    return Reference(
+        **{
+            "framework": "caffe", "dataset": "mnist", "model": "default",
+            "dataset_digest": "abc", "params": PARAMS, "setting": {"blas": "x", "threads": 2},
+            "versions": {"caffe": "1.0", "python": "3.9"}, "machine": {"cpu": "z"}, "runs": runs,
+        }
+        | changes
+    )  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNER_HOME", str(tmp_path))
+    return tmp_path
+
+
+accuracy = st.floats(0, 1)
+looks = st.lists(st.builds(Look, st.integers(1, 10**6), accuracy, accuracy), min_size=1)
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.lists(st.builds(ReferenceRun, st.integers(0, 99), looks.map(tuple))))
+def test_it_is_read_back_as_it_was_written(runs):
+    written = make_reference(runs=tuple(runs))
+    assert Reference.from_json(written.to_json()) == written
+
+
+def test_its_figures_are_means_over_the_seeds():
+    found = make_reference()
+    assert found.val_accuracy == pytest.approx(0.98)
+    assert found.test_accuracy == pytest.approx(0.97)
+    assert found.test_accuracies == pytest.approx([0.98, 0.96])
+    assert [each.iteration for each in found.curve] == [50, 100]
+    assert found.curve[0].val_accuracy == pytest.approx(0.88)
+    assert found.iterations == 100
+    assert found.looks_of(2)[50].val_accuracy == pytest.approx(0.87)
+    assert found.looks_of(3) == {}
+
+
+def test_its_curve_has_only_what_all_seeds_were_looked_at():
+    run = ReferenceRun(9, (Look(50, 0.5, 0.5), Look(70, 0.6, 0.6)))
+    assert [each.iteration for each in make_reference().with_run(run).curve] == [50]
+
+
+def test_it_holds_for_the_same_default_on_the_same_images():
+    found = make_reference()
+    assert found.refusal("abc", {**PARAMS, "blas": "other", "threads": 8}) == ""
+    assert "images" in found.refusal("abd", PARAMS)
+    assert "learning_rate=0.1" in found.refusal("abc", {**PARAMS, "learning_rate": 0.2})
+
+
+def test_it_holds_for_the_same_version_under_whatever_python():
+    found = make_reference()
+    assert found.version_refusal({"caffe": "1.0", "python": "3.13"}) == ""
+    assert "caffe 1.0" in found.version_refusal({"caffe": "1.1"})
+
+
+def test_one_s_own_recording_goes_before_the_project_s(home):
+    (home / "references").mkdir()
+    path = home / "references" / "caffe-mnist-default.json"
+    path.write_text(make_reference(0.5).to_json())
+    assert find_reference("caffe", "mnist", "default").val_accuracy == pytest.approx(0.5)
+    path.write_text(make_reference(runs=()).to_json())
+    other = find_reference("caffe", "mnist", "default")
+    assert other is None or other.runs, "a recording without a run is none"
+
+
+def test_there_may_be_none(home):
+    assert find_reference("no_such", "mnist", "default") is None
+
+
+def test_a_damaged_one_is_named_with_the_remedy(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text("{")
+    with pytest.raises(ConfigError, match=r"x\.json cannot be read.*record it anew"):
+        read_reference(path)
+
+
+def test_a_run_is_what_both_splits_were_looked_at():
+    points = (
+        Checkpoint(10, 1.0, None, 0.8, 0.7),
+        Checkpoint(20, 2.0, None, 0.9),
+        Checkpoint(40, 4.0, None, 0.95, 0.94),
+    )
+    result = dataclasses.replace(make_result(3, 0.95, 4.0), checkpoints=points)
+    assert run_of(result).looks == (Look(10, 0.8, 0.7), Look(40, 0.95, 0.94))
+
+
+# -- whether a training goes as recorded --------------------------------------------------------
+
+RECORDED = make_recorded()
+IMAGES = 5000
+
+
+def test_a_study_s_seed_has_a_recorded_one_to_be_compared_with():
+    found = make_reference(0.9, 0.91, 0.92)
+    assert [found.seed_for(seed) for seed in range(6)] == [1, 2, 3, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", RECORDED.seeds)
+def test_a_training_that_goes_as_recorded_departs_in_nothing(seed):
+    assert RECORDED.departure(seed, first_looks(RECORDED, seed, 800), IMAGES) == ""
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.floats(-0.02, 0.02), st.sampled_from(RECORDED.seeds), st.sampled_from(LOOKS[1:]))
+def test_a_shift_of_the_whole_curve_is_noticed_from_a_quarter_of_a_point_on(shift, seed, until):
+    looks = first_looks(RECORDED, seed, until, shift)
+    departs = RECORDED.departure(seed, looks, IMAGES)
+    if abs(shift) > 0.0026:
+        assert departs
+    elif abs(shift) < 0.0024:
+        assert not departs
+
+
+def test_a_few_images_are_no_shift():
+    looks = first_looks(RECORDED, 1, 800, 0.003)
+    assert "+0.30 points from the recorded curve of seed 1 over 4 looks until iteration 800" in (
+        RECORDED.departure(1, looks, 5000)
+    )
+    assert RECORDED.departure(1, looks, 500) == "", "less than two of 500"
+
+
+def test_where_seeds_differ_more_a_run_may_too():
+    wide = make_recorded(0.97, 0.98, 0.99, 1.0)
+    assert wide.departure(2, first_looks(wide, 2, 800, 0.005), IMAGES) == ""
+    assert wide.departure(2, first_looks(wide, 2, 800, 0.01), IMAGES) != ""
+
+
+def test_a_single_look_outside_the_band_is_noticed():
+    looks = list(first_looks(RECORDED, 1, 800))
+    looks[1] = dataclasses.replace(looks[1], val_accuracy=looks[1].val_accuracy - 0.0095)
+    found = RECORDED.departure(1, looks, IMAGES)
+    assert "after 200 iterations its validation accuracy is" in found
+
+
+def test_what_cannot_be_compared_departs_in_nothing():
+    assert RECORDED.departure(99, first_looks(RECORDED, 1, 800), IMAGES) == ""
+    assert RECORDED.departure(1, [], IMAGES) == ""
+    assert len(RECORDED.in_common(1, first_looks(RECORDED, 1, 100))) == 1
+
+
+def test_the_latest_looks_count_for_the_shift():
+    found = RECORDED.departure(1, first_looks(RECORDED, 1, 10_000, 0.004), IMAGES)
+    assert "over 6 looks until iteration 10,000" in found
+
+
+def test_the_band_holds_all_recorded_seeds_and_is_wide_for_one():
+    for iteration in LOOKS:
+        low, high = RECORDED.band(iteration)
+        values = [RECORDED.looks_of(seed)[iteration].val_accuracy for seed in RECORDED.seeds]
+        assert 0 <= low < min(values) <= max(values) < high <= 1
+    low, high = make_recorded(0.5).band(10_000)
+    assert (low, high) == (pytest.approx(0.5 - 0.0141, abs=1e-4), pytest.approx(0.5141, abs=1e-4))
+
+
+# -- trial 0 completed --------------------------------------------------------------------------
+
+
+def make_part(**changes):
+    """A tenth of the default, its time projected to all 10,000 iterations."""
+    part = make_result(0, 0.9, 100.0, test=0.88)
+    trial = dataclasses.replace(part.trial, share=0.1)
+    return dataclasses.replace(part, trial=trial, iterations=1000, **changes)
+
+
+def test_a_part_is_completed_as_recorded_at_its_own_rate():
+    found = RECORDED.completed(make_part())
+    assert found.status is TrialStatus.COMPLETE
+    assert found.iterations == 10_000
+    assert found.test_accuracy == pytest.approx(0.99)
+    assert found.metrics["train_time_s"] == pytest.approx(100.0)
+    assert found.metrics["cpu_user_s"] == pytest.approx(160.0)
+    assert found.trial.share == 0.1, "what was trained is still said"
+    assert found.accuracy_from == "reference of 5 seeds"
+    assert [each.iteration for each in found.checkpoints] == list(LOOKS)
+    assert [each.val_accuracy for each in found.checkpoints] == [
+        each.val_accuracy for each in RECORDED.curve
+    ]
+    times = [each.train_time_s for each in found.checkpoints]
+    assert times == pytest.approx([each / 100 for each in LOOKS])
+
+
+def test_a_part_that_was_stopped_sooner_is_completed_too():
+    stopped = make_part(status=TrialStatus.STOPPED, reason="time is up")
+    stopped = dataclasses.replace(stopped, iterations=400)
+    found = RECORDED.completed(stopped)
+    assert (found.status, found.reason) == (TrialStatus.COMPLETE, "")
+    assert found.metrics["train_time_s"] == pytest.approx(100.0)
+    assert found.trial.share == 0.04
+    # and one that was to be whole, whose time is the one of what it trained
+    whole = dataclasses.replace(
+        make_result(0, 0.9, 30.0),
+        status=TrialStatus.STOPPED,
+        iterations=3000,
+        measurement=make_measurement(30.0),
+    )
+    found = RECORDED.completed(whole)
+    assert found.metrics["train_time_s"] == pytest.approx(100.0)
+    assert found.trial.share == 0.3
+    assert found.params["iterations"] == 10_000
+
+
+def test_a_whole_one_keeps_its_time_and_takes_the_mean_of_the_seeds():
+    found = RECORDED.completed(make_result(0, 0.9, 120.0, test=0.88))
+    assert found.metrics["train_time_s"] == pytest.approx(120.0)
+    assert not found.trial.projected
+    assert found.test_accuracy == pytest.approx(sum(SEEDS) / 5)
+
+
+def test_where_the_default_ends_by_itself_its_time_is_that_until_there():
+    short = make_recorded(looks=(100, 400, 800))
+    found = short.completed(make_part())
+    assert found.iterations == 800
+    assert found.ended_itself
+    assert found.params["iterations"] == 800, "of which a rate is measured in verification"
+    assert found.metrics["train_time_s"] == pytest.approx(8.0)
+    assert found.trial.share == 1.0

@@ -1,0 +1,336 @@
+"""Studies on a Ray cluster whose nodes share this machine, each with cores of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import free_port
+
+# collected here once more, with the executor of this file
+from tests.executors.test_executors import (  # noqa: F401
+    test_a_failing_trial_is_a_result,
+    test_a_submitted_trial_comes_back,
+    test_cancel_ends_what_runs,
+    test_no_more_trials_run_at_once_than_there_are_slots,
+)
+from tuner import measure
+from tuner.config.schema import BudgetConfig, ExecutorConfig, SamplerConfig, TuneConfig
+from tuner.config.validation import validate
+from tuner.executors import LocalExecutor, RayExecutor
+from tuner.measure import SCOPE
+from tuner.progress import StudyProgress
+from tuner.runtimes import ensure_installed
+from tuner.study.preparation import results_place
+from tuner.study.study import tune
+from tuner.tracking import load_results
+from tuner.values.errors import ConfigError, RuntimeUnavailable
+from tuner.values.trial import TrialResult, TrialStatus
+
+ray = pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two nodes want two CPUs"),
+    # Ray leaves sockets and pipes to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Two nodes of one CPU each, which share a cache folder as processes of one machine do."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_HOME", str(tmp_path_factory.mktemp("nodes")))
+        patch.setenv("RAY_worker_niceness", "0")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        made.add_node(num_cpus=1)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture
+def config(config, cluster) -> TuneConfig:
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    config.executor = ExecutorConfig(
+        "ray", address=cluster.address, cores=",".join(map(str, cores)), cores_per_trial=1
+    )
+    return config
+
+
+@pytest.fixture
+def setup(setup):
+    ensure_installed(setup.runtime)  # as its packages are part of a machine's fingerprint
+    return dataclasses.replace(setup, cores=setup.cores[:1])
+
+
+def open_executor(config, setup, said=None) -> RayExecutor:
+    machine = measure.machine_facts(setup.cores)
+    fingerprint = measure.fingerprint(machine, setup.runtime.packages())
+    say = (lambda _: None) if said is None else said.append
+    return RayExecutor(config, setup, fingerprint, say=say, check=lambda: None)
+
+
+def wait_for_slots(executor, count) -> None:
+    deadline = time.monotonic() + 30
+    while executor.slots < count and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert executor.slots == count
+
+
+@pytest.fixture
+def executor(config, setup) -> Iterator[RayExecutor]:
+    made = open_executor(config, setup)
+    wait_for_slots(made, 2)
+    yield made
+    made.close()
+
+
+def test_each_node_measures_what_this_machine_does(executor, setup, make_trial):
+    trials = [make_trial(number, seed=number) for number in range(1, 5)]
+    spread = [each.result(30) for each in [executor.submit(each) for each in trials]]
+    local = LocalExecutor(setup)
+    alone = [local.submit(each).result(30) for each in trials]
+    local.close()
+
+    def figures(result: TrialResult):
+        points = result.checkpoints
+        return [each.train_time_s for each in points] + [each.val_accuracy for each in points]
+
+    for one, other in zip(spread, alone, strict=True):
+        assert figures(one) == pytest.approx(figures(other), rel=1e-3)
+        assert (setup.folder / one.trial.name / "events.jsonl").is_file(), "its files came along"
+
+
+def test_trials_at_once_own_different_cores(executor, setup, make_trial):
+    futures = [executor.submit(make_trial(number, fault="burn")) for number in (1, 2)]
+    deadline, seen = time.monotonic() + 10, {}
+    while len({*seen.values()}) < 2 and time.monotonic() < deadline:
+        for pid in measure.marked_processes(setup.marker):
+            try:
+                cores = os.sched_getaffinity(pid)
+                assert os.getpriority(os.PRIO_PROCESS, pid) == 0
+            except ProcessLookupError:
+                continue
+            if len(cores) == 1:  # a worker that has just begun is not bound yet
+                seen[pid] = min(cores)
+    assert len({*seen.values()}) == 2, "each on a CPU of its own"
+    assert all(each.result(10).usable for each in futures)
+
+
+def test_a_spread_study_finds_the_front_that_one_machine_finds(config):
+    config = dataclasses.replace(
+        config, sampler=SamplerConfig("random"), budget=BudgetConfig(time_s=60, trials=16)
+    )
+    spread = tune(config)
+    alone = tune(dataclasses.replace(config, executor=ExecutorConfig(cores=_first_core())))
+    assert [each.trial.number for each in spread.trials] == list(range(16))
+
+    def figures(trials):
+        return {each.trial.number: each.metrics["val_accuracy"] for each in trials}
+
+    assert [each.params for each in spread.trials] == [each.params for each in alone.trials]
+    assert figures(spread.front) == pytest.approx(figures(alone.front))
+    (record, _) = load_results(results_place(config)[0], "synthetic", "digits")
+    assert len([name for name in record.run_ids if name.startswith("search")]) == 15
+
+
+def _first_core() -> str:
+    return str(min(os.sched_getaffinity(0)))
+
+
+def test_factored_search_races_here_and_trains_there(config):
+    config.search = dataclasses.replace(config.search, name="factored", probe_s=0.0005)
+    result = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=10)))
+    assert [each.trial.number for each in result.trials] == list(range(10))
+    assert result.verified[1].params["blas"] == "fast"
+
+
+class Killer(StudyProgress):
+    """Kills a node while a trial runs on every slot."""
+
+    def __init__(self, cluster, node) -> None:
+        self._kill = threading.Timer(0.3, lambda: cluster.remove_node(node, allow_graceful=False))
+        self.messages: list[str] = []
+        self.begun = 0
+
+    def trial_started(self, trial) -> None:
+        self.begun += 1
+        if self.begun == 16:  # the third has joined by then
+            self._kill.start()
+
+    def message(self, text) -> None:
+        self.messages.append(text)
+
+
+def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(config, cluster, tmp_path):
+    # as another machine, whose CPUs nobody else claims
+    own = {"TUNER_HOME": str(tmp_path / "third"), SCOPE: "third", "RAY_worker_niceness": "0"}
+    doomed = cluster.add_node(num_cpus=1, env_vars=own)
+    config.search_space = {"fault": {"choices": ["nap"]}}  # for a second
+    config.budget = BudgetConfig(time_s=90, trials=30)
+    killer = Killer(cluster, doomed)
+    result = tune(config, killer)
+    assert [each.trial.number for each in result.trials] == list(range(30))
+    assert {each.status for each in result.trials} <= {TrialStatus.COMPLETE, TrialStatus.STOPPED}
+    assert any("was lost while it ran" in each for each in killer.messages), killer.messages
+    (record,) = load_results(results_place(config)[0], "synthetic", "digits")
+    searched = sorted(name for name in record.run_ids if name.startswith("search"))
+    assert searched == [f"search-{number:04d}" for number in range(1, 30)]
+
+
+def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(config, cluster, tmp_path):
+    home = tmp_path / "third"
+    own = {"TUNER_HOME": str(home), SCOPE: "third", "RAY_worker_niceness": "0"}
+    third = cluster.add_node(num_cpus=1, env_vars=own)
+    config.search_space = {"fault": {"choices": ["nap"]}}  # for a second
+    config.budget = BudgetConfig(time_s=90, trials=30)
+
+    class Breaker(StudyProgress):
+        def __init__(self) -> None:
+            self.begun, self.messages = 0, list[str]()
+
+        def trial_started(self, trial) -> None:
+            self.begun += 1
+            if self.begun == 16:  # the third has joined by then
+                for folder in (home / "slots").glob("[0-9]"):
+                    folder.rename(folder.with_suffix(".gone"))
+                    folder.write_text("no folder any more")
+
+        def message(self, text) -> None:
+            self.messages.append(text)
+
+    breaker = Breaker()
+    result = tune(config, breaker)
+    cluster.remove_node(third)
+    assert [each.trial.number for each in result.trials] == list(range(30))
+    assert {each.status for each in result.trials} <= {TrialStatus.COMPLETE, TrialStatus.STOPPED}
+    assert any("which runs again" in each for each in breaker.messages), breaker.messages
+
+
+HERE, THERE = "10.213.77.1", "10.213.77.2"
+
+
+@pytest.fixture
+def networks() -> Iterator[str]:
+    """A network name space joined to this one by a cable; its name."""
+    name = f"tuner-{os.getpid() % 10**6}"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    try:
+        ip("netns", "add", name)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network name spaces cannot be made here: {error}")
+    try:
+        ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("address", "add", f"{HERE}/24", "dev", name)
+        ip("link", "set", name, "up")
+        ip("-n", name, "address", "add", f"{THERE}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            ip("-n", name, "link", "set", device, "up")
+        yield name
+    finally:
+        ip("netns", "delete", name)
+
+
+def test_nodes_with_networks_of_their_own_share_a_study(networks, config, tmp_path):
+    port = free_port(HERE)
+    config.executor.address = f"{HERE}:{port}"
+    start = [Path(sys.executable).with_name("ray"), "start", "--block", "--num-cpus=1"]
+    head = [*start, "--head", f"--node-ip-address={HERE}", f"--port={port}"]
+    away = ["ip", "netns", "exec", networks, *start, f"--node-ip-address={THERE}"]
+    away.append(f"--address={config.executor.address}")
+    environment = {
+        **os.environ,
+        "TUNER_HOME": str(tmp_path / "nodes"),
+        "RAY_worker_niceness": "0",
+        "RAY_AUTH_MODE": "disabled",  # else it depends on a token in the home folder
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    ray.shutdown()
+    with contextlib.ExitStack() as nodes:
+        for command in ([*head, "--include-dashboard=false"], away):
+            node = subprocess.Popen(
+                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            nodes.callback(node.wait)
+            nodes.callback(node.terminate)
+            _wait_for_port(HERE, port)
+        config.search_space = {"fault": {"choices": ["nap"]}}
+        seen: set[str] = set()
+
+        class Look(StudyProgress):
+            def trial_started(self, trial) -> None:
+                seen.update(each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"])
+
+        result = tune(
+            dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=14)), Look()
+        )
+        ray.shutdown()
+    assert seen == {HERE, THERE}
+    assert [each.trial.number for each in result.trials] == list(range(14))
+    assert all(each.usable for each in result.trials)
+
+
+def _wait_for_port(host: str, port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            return socket.create_connection((host, port), 1).close()
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"nobody listens at {host}:{port}")
+
+
+def test_an_address_without_a_cluster_is_one_line(config):
+    ray.shutdown()
+    config.executor.address = "127.0.0.1:1"
+    with pytest.raises(ConfigError, match=r"executor.address=127.0.0.1:1: no Ray cluster") as told:
+        tune(config)
+    assert "\n" not in str(told.value)
+
+
+def test_nodes_of_another_kind_are_not_used(config, setup):
+    with pytest.raises(RuntimeUnavailable, match="is another kind of machine"):
+        RayExecutor(config, setup, "another", say=lambda _: None, check=lambda: None)
+
+
+def test_nodes_that_would_measure_wrongly_are_not_used(config, cluster, setup, tmp_path):
+    home = {"TUNER_HOME": str(tmp_path / "nice"), "RAY_worker_niceness": "15"}
+    nice = cluster.add_node(num_cpus=1, env_vars=home)
+    said: list[str] = []
+    executor = open_executor(config, setup, said)
+    deadline = time.monotonic() + 30
+    while not said and time.monotonic() < deadline:
+        time.sleep(0.05)
+    executor.close()
+    cluster.remove_node(nice)
+    assert len(said) == 1
+    assert said[0].endswith(
+        ": Ray's workers run at nice 15 here; start Ray with RAY_worker_niceness=0"
+    )
+
+
+def test_what_is_for_a_cluster_is_refused_without_one(config):
+    config.executor = ExecutorConfig(cores_per_trial=1)
+    with pytest.raises(ConfigError, match=r"executor\.cores_per_trial must be left out"):
+        validate(config)

@@ -1,0 +1,424 @@
+"""What the host measures, held against what the kernel itself counted for the same processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tuner.measure import (
+    MARKER,
+    ResourceMonitor,
+    Usage,
+    cpu_flags,
+    fingerprint,
+    kill_marked,
+    machine_facts,
+    mapped_files,
+    marked_processes,
+    parse_cores,
+    process_tree,
+    strangers,
+    total_memory_bytes,
+)
+from tuner.values.errors import ConfigError
+
+# processes are started, which takes longer where neighbours take the CPU
+pytestmark = pytest.mark.timeout(20)
+
+CORES = parse_cores("")
+MIB = 2**20
+# the shell forks: over a mere exec, ru_maxrss would carry the peak of this process
+SHELL = ["/bin/sh", "-c", '"$0" "$@"; exit $?']
+WORK = """
+import resource, sys, time
+hog = b"x" * (int(sys.argv[2]) << 20)
+print("begin", flush=True)
+while time.process_time() < float(sys.argv[1]):
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)
+sys.stdin.read()
+"""
+
+Start = Callable[..., subprocess.Popen]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts processes that are gone after the test."""
+    started = []
+
+    def begin(*command: object, **options: object) -> subprocess.Popen:
+        process = subprocess.Popen(
+            list(map(str, command)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def eventually(holds: Callable[[], bool], limit_s: float = 3.0) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()
+
+
+def busy_s(cores=CORES) -> float:
+    """Seconds since boot in which these CPUs worked for anybody."""
+    times = psutil.cpu_times(percpu=True)
+    return sum(times[core].user + times[core].nice + times[core].system for core in cores)
+
+
+@dataclasses.dataclass
+class Watched:
+    """One child as the monitor saw it, and as the kernel counted it."""
+
+    usage: Usage
+    counted_s: float
+    counted_bytes: int
+    others_pct: float
+    """CPU that neither the child nor this process used."""
+
+
+def monitored(start: Start, cpu_s: float, memory_mb: int) -> Watched:
+    child = start(*SHELL, sys.executable, "-S", "-c", WORK, cpu_s, memory_mb)
+    monitor = ResourceMonitor(child.pid, CORES, interval_s=0.02)
+    monitor.start()
+    assert child.stdout.readline() == "begin\n"
+    monitor.begin_training()
+    busy, own, began = busy_s(), time.process_time(), time.monotonic()
+    counted_bytes = int(child.stdout.readline()) * 1024
+    busy, own = busy_s() - busy, time.process_time() - own
+    window_s = time.monotonic() - began
+    monitor.end_training()
+    usage = monitor.finish()
+    child.stdin.close()
+    _, status, counted = os.wait4(child.pid, 0)  # of the shell and what it waited for
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    counted_s = counted.ru_utime + counted.ru_stime
+    others_pct = 100 * (busy - own - counted_s) / window_s / len(CORES)
+    return Watched(usage, counted_s, counted_bytes, others_pct)
+
+
+# -- cores and machine --------------------------------------------------------------------------
+
+
+def test_no_list_of_cores_means_all_that_may_be_used():
+    assert parse_cores("") == parse_cores("  ") == tuple(sorted(os.sched_getaffinity(0)))
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two CPUs")
+def test_cores_are_listed_one_by_one_or_by_ranges():
+    one, two = CORES[:2]
+    assert parse_cores(f"{one}") == (one,)
+    assert parse_cores(f"{two},{one}") == (one, two)
+    assert parse_cores(f" {one} , {two} ,{one}") == (one, two)
+    assert parse_cores(f"{one}-{two}") == tuple(range(one, two + 1))
+
+
+@pytest.mark.parametrize("text", ["a", "1-", "-1", "0;1", "0,,1", "0-1-2", "1.5", ",", "0x1"])
+def test_what_is_no_list_of_cores_is_refused(text):
+    with pytest.raises(ConfigError) as refused:
+        parse_cores(text)
+    assert str(refused.value) == f"executor.cores {text!r} is no list of CPUs such as 0-3 or 0,2"
+
+
+@pytest.mark.parametrize("text", ["100000", "0-100000", "3-2", "0-99999999999999"])
+def test_cores_that_are_not_there_are_refused_with_those_that_are(text):
+    with pytest.raises(ConfigError) as refused:
+        parse_cores(text)
+    assert repr(text) in str(refused.value)
+    assert str(list(CORES)) in str(refused.value)
+
+
+def test_the_machine_is_described_in_printable_words():
+    facts = machine_facts(CORES)
+    assert facts["cores"] == f"{len(CORES)} of {os.cpu_count()}"
+    assert all(isinstance(each, str) for each in facts.values())
+    assert facts["cpu"]
+    assert set(facts["instruction_sets"].split()) <= cpu_flags()
+
+
+def test_memory_is_within_that_of_the_machine():
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < total_memory_bytes() <= whole
+
+
+def test_a_fingerprint_depends_on_what_is_said_and_not_on_its_order():
+    one = fingerprint({"cpu": "a", "cores": "2"}, {"caffe": "1.0"})
+    assert one == fingerprint({"cores": "2", "cpu": "a"}, {"caffe": "1.0"})
+    assert len(one) == 12
+    others = [
+        fingerprint({"cpu": "b", "cores": "2"}, {"caffe": "1.0"}),
+        fingerprint({"cpu": "a", "cores": "2"}, {"caffe": "1.1"}),
+        fingerprint({"cpu": "a", "cores": "2"}),
+    ]
+    assert len({one, *others}) == 4
+
+
+# -- what a process tree uses -------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_cpu_time_is_that_which_the_kernel_counted(start):
+    watched = monitored(start, cpu_s=0.8, memory_mb=1)
+    usage = watched.usage
+    seen = usage.user_s + usage.system_s
+    # ticks of 10 ms of user and system, at both ends
+    assert seen == pytest.approx(watched.counted_s, rel=0.1, abs=0.03)
+    assert usage.train_user_s + usage.train_system_s == pytest.approx(seen, abs=0.15)
+    assert usage.wall_s >= 0.7
+    share = 100 * seen / usage.wall_s / len(CORES)
+    assert usage.user_pct + usage.system_pct == pytest.approx(share)
+
+
+@pytest.mark.slow
+def test_peak_memory_is_that_of_the_child_however_large_the_host_is(start):
+    ballast = b"x" * (300 * MIB)
+    watched = monitored(start, cpu_s=0.3, memory_mb=100)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > len(ballast)
+    assert 100 * MIB < watched.counted_bytes < 150 * MIB
+    assert watched.usage.peak_memory_bytes == pytest.approx(watched.counted_bytes, rel=0.05)
+    assert 50 * MIB < watched.usage.avg_memory_bytes <= watched.usage.peak_memory_bytes
+
+
+def test_a_peak_that_was_gone_before_any_sample_is_still_seen(start):
+    code = (
+        "import sys\nhog = b'x' * (80 << 20)\ndel hog\nprint('end', flush=True)\nsys.stdin.read()"
+    )
+    child = start(sys.executable, "-S", "-c", code)
+    assert child.stdout.readline() == "end\n"
+    monitor = ResourceMonitor(child.pid, CORES)
+    monitor.start()
+    usage = monitor.finish()
+    assert usage.peak_memory_bytes > 80 * MIB
+    assert usage.avg_memory_bytes < 60 * MIB
+
+
+def test_the_whole_tree_is_counted(start):
+    code = (
+        "import subprocess, sys\n"
+        "command = [sys.executable, '-S', '-c', sys.argv[1], '0.3', '40']\n"
+        "children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "            for _ in range(2)]\n"
+        "[(each.stdout.readline(), each.stdout.readline()) for each in children]\n"
+        "print('end', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    parent = start(sys.executable, "-S", "-c", code, WORK)
+    monitor = ResourceMonitor(parent.pid, CORES, interval_s=0.02)
+    monitor.start()
+    assert parent.stdout.readline() == "end\n"
+    assert len(process_tree(parent.pid)) == 3
+    assert len(strangers(parent.pid)) == 2
+    usage = monitor.finish()
+    assert usage.user_s + usage.system_s >= 0.5
+    assert monitor.memory_bytes > 80 * MIB
+    assert monitor.tree[0] == parent.pid
+
+
+def test_threads_are_counted_while_training(start):
+    code = (
+        "import sys, threading, time\n"
+        "print('begin', flush=True)\n"
+        "threads = [threading.Thread(target=time.sleep, args=(0.4,)) for _ in range(4)]\n"
+        "[each.start() for each in threads]\n"
+        "[each.join() for each in threads]\n"
+        "print('end', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    child = start(sys.executable, "-c", code)
+    monitor = ResourceMonitor(child.pid, CORES, interval_s=0.02)
+    monitor.start()
+    child.stdout.readline()
+    monitor.begin_training()
+    child.stdout.readline()
+    monitor.end_training()
+    assert monitor.finish().threads == 5
+
+
+def test_a_tree_that_is_gone_is_no_fault(start):
+    child = start("true")
+    child.wait()
+    monitor = ResourceMonitor(child.pid, CORES, interval_s=0.01)
+    monitor.start()
+    monitor.begin_training()
+    time.sleep(0.05)
+    monitor.end_training()
+    usage = monitor.finish()
+    assert (usage.user_s, usage.system_s, usage.peak_memory_bytes) == (0, 0, 0)
+
+
+def test_mapped_files_are_named_by_their_paths(start):
+    child = start(sys.executable, "-S", "-c", WORK, 0, 0)
+    child.stdout.readline()
+    mapped = mapped_files([child.pid])
+    assert any("libc" in path for path in mapped)
+    assert all(path.startswith("/") for path in mapped)
+    assert mapped_files([]) == set()
+    assert mapped_files([2**30]) == set()
+
+
+# -- interference -------------------------------------------------------------------------------
+
+
+def burn(start: Start, core: int, seconds: float = 4.0) -> subprocess.Popen:
+    code = (
+        "import os, sys, time\n"
+        "os.sched_setaffinity(0, [int(sys.argv[1])])\n"
+        "print('on', flush=True)\n"
+        "end = time.monotonic() + float(sys.argv[2])\n"
+        "while time.monotonic() < end: pass\n"
+    )
+    process = start(sys.executable, "-S", "-c", code, core, seconds)
+    assert process.stdout.readline() == "on\n"
+    return process
+
+
+def foreign_pct(start: Start, core: int, window_s: float = 0.7) -> float:
+    """What others are seen to use of one CPU while a trial of ours only waits."""
+    child = start(sys.executable, "-S", "-c", WORK, 0, 0)
+    monitor = ResourceMonitor(child.pid, [core])
+    monitor.start()
+    monitor.begin_training()
+    time.sleep(window_s)
+    monitor.end_training()
+    return monitor.finish().foreign_pct
+
+
+@pytest.mark.slow
+def test_others_on_the_same_core_are_seen(start):
+    burn(start, CORES[-1])
+    assert foreign_pct(start, CORES[-1]) > 70
+
+
+@pytest.mark.slow
+def test_only_the_trials_own_cores_count(start):
+    core = CORES[-1]
+    burn(start, CORES[0])
+    busy, began = busy_s([core]), time.monotonic()
+    seen = foreign_pct(start, core)
+    # whatever else this machine does there now, and nothing of the other core
+    busy_pct = 100 * (busy_s([core]) - busy) / (time.monotonic() - began)
+    assert seen == pytest.approx(busy_pct, abs=15)
+
+
+@pytest.mark.slow
+def test_the_trials_own_work_is_not_foreign(start):
+    watched = monitored(start, cpu_s=0.7, memory_mb=0)
+    assert watched.usage.foreign_pct == pytest.approx(max(0, watched.others_pct), abs=10)
+
+
+def test_too_short_a_window_says_nothing(start):
+    burn(start, CORES[-1])
+    assert foreign_pct(start, CORES[-1], 0.1) == 0
+
+
+@pytest.mark.slow
+def test_watching_costs_less_than_two_percent_of_a_core(start):
+    child = start(sys.executable, "-S", "-c", WORK, 0, 50)
+    child.stdout.readline()
+    costs = []
+
+    class Counted(ResourceMonitor):
+        def _run(self) -> None:
+            super()._run()
+            costs.append(time.thread_time())
+
+    monitor = Counted(child.pid, CORES)
+    monitor.start()
+    monitor.begin_training()
+    time.sleep(2)
+    monitor.end_training()
+    usage = monitor.finish()
+    assert len(costs) == 1
+    assert costs[0] / usage.wall_s < 0.02
+
+
+# -- what a trial leaves behind -----------------------------------------------------------------
+
+DETACH = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1], "w") as target:
+            target.write(str(os.getpid()))
+        os.rename(sys.argv[1], sys.argv[2])
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.fixture
+def marker(tmp_path) -> Iterator[str]:
+    name = f"{'-'.join(tmp_path.parts[-3:])}/"
+    yield name
+    kill_marked(name)
+
+
+def detach(start: Start, folder: Path, mark: str) -> int:
+    """Start a process that detaches itself twice. Returns its number."""
+    ended = start(
+        *(sys.executable, "-S", "-c", DETACH, folder / "new", folder / "pid"),
+        env={**os.environ, MARKER: mark},
+    )
+    assert ended.wait(timeout=4) == 0
+    assert eventually((folder / "pid").exists)
+    return int((folder / "pid").read_text())
+
+
+def test_a_process_that_detached_itself_is_found_by_its_mark(start, tmp_path, marker):
+    pid = detach(start, tmp_path, f"{marker}search-0001/")
+    assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] != str(os.getpid())
+    assert marked_processes(f"{marker}search-0001/") == [pid]
+    assert marked_processes(marker) == [pid], "a study's mark is a prefix of its trials'"
+    assert marked_processes(f"{marker}search-0002/") == []
+
+
+def test_what_is_marked_is_killed_and_nothing_else(start, tmp_path, marker):
+    other = tmp_path / "other"
+    other.mkdir()
+    pid = detach(start, tmp_path, f"{marker}search-0001/")
+    spared = detach(start, other, f"{marker}search-0010/")
+    assert kill_marked(f"{marker}search-0001/") == 1
+    assert eventually(lambda: marked_processes(f"{marker}search-0001/") == [])
+    assert not Path(f"/proc/{pid}").exists() or pid not in marked_processes(marker)
+    assert marked_processes(marker) == [spared]
+    assert kill_marked(f"{marker}search-0001/") == 0
+    assert kill_marked(marker) == 1
+
+
+def test_one_does_not_kill_oneself(start, marker):
+    code = (
+        "import os, sys\n"
+        "from tuner.measure import MARKER, kill_marked, marked_processes\n"
+        "assert marked_processes(os.environ[MARKER]) == [os.getpid()]\n"
+        "assert kill_marked(os.environ[MARKER]) == 0\n"
+        "print('alive')\n"
+    )
+    child = start(sys.executable, "-c", code, env={**os.environ, MARKER: f"{marker}x/"})
+    assert child.communicate(timeout=4)[0] == "alive\n"

@@ -1,0 +1,54 @@
+"""Tests of ``tuner.search.outlook``: what is to be reached to lose nothing."""
+
+import dataclasses
+
+import pytest
+
+from tuner.search import Target
+from tuner.verification.noninferiority import LookPlan
+
+TARGET = Target(
+    val_accuracy=0.9912,
+    test_accuracy=0.9909,
+    deviation=0.0005,
+    test_images=10_000,
+    sure_s=100.0,
+    images=640_000,
+    looks=LookPlan((5, 5), (2, 4), 0.025),
+    margin=0.002,
+    noise=0.13,
+    val_images=5_000,
+)
+
+
+def changed(**changes):
+    return dataclasses.replace(TARGET, **changes)
+
+
+def test_a_target_is_within_the_margin_of_the_default():
+    assert TARGET.default_log_error < TARGET.log_error
+    assert TARGET.log_error < changed(margin=0.003).log_error
+    assert changed(margin=0.0).log_error < TARGET.default_log_error
+
+
+@pytest.mark.parametrize("noisier", [{"noise": 0.2}, {"deviation": 0.003}])
+def test_noise_makes_it_harder(noisier):
+    assert changed(**noisier).log_error < TARGET.log_error
+    assert changed(**noisier).spread > TARGET.spread
+
+
+def test_a_larger_test_split_is_less_noisy_than_the_looks_at_validation():
+    assert TARGET.log_error > changed(val_images=10_000).log_error
+    assert changed(val_images=20_000).log_error == changed(val_images=10_000).log_error
+
+
+def test_what_the_images_of_a_split_cause_falls_with_their_number():
+    assert TARGET.own_of(5_000) == pytest.approx(2 * TARGET.own_of(20_000))
+    assert TARGET.own_of(0) == 0.0
+    assert changed(val_images=0).spread < TARGET.spread, "nothing is known of the split"
+    assert changed(test_accuracy=0.9, val_accuracy=0.9).own_of(5_000) < TARGET.own_of(5_000)
+
+
+def test_errors_on_the_test_split_are_put_to_the_scale_of_validation():
+    assert TARGET.by_test == pytest.approx(0.0088 / 0.0091)
+    assert 0 < changed(test_accuracy=1.0).by_test < 100

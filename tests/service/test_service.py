@@ -1,0 +1,418 @@
+"""The service as clients meet it: a server of its own, asked over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from fastapi import Response
+from playwright.sync_api import sync_playwright
+
+from tests.report_samples import make_study
+from tests.served import Service, keep
+from tuner.config.catalogue import load_framework
+from tuner.measure import machine_facts, parse_cores
+from tuner.runtimes import find_runtime
+from tuner.service.app import judge_health
+from tuner.service.records import Records, Snapshot
+from tuner.service.server import TOKEN, serve
+from tuner.tracking import connect
+from tuner.tracking.store import STUDY_TAG
+from tuner.values.errors import ConfigError
+from tuner.values.verified import Verified
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+CHROMIUM = shutil.which("chromium")
+SECRET = "not-to-be-guessed-0123456789"
+
+
+def slower_points() -> tuple[Verified, ...]:
+    return tuple(
+        dataclasses.replace(
+            each,
+            train_time_s=dataclasses.replace(
+                each.train_time_s, value=3 * each.train_time_s.value, high=1e4
+            ),
+        )
+        for each in make_study().verified
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    keep(folder)
+    keep(folder, framework="theano", study_id="77aa00bb", verified=slower_points())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(store) -> Iterator[Service]:
+    running = Service(store)
+    yield running
+    code, said = running.stop()
+    assert said == "", "nothing failed while it answered"
+    assert code == 0
+
+
+def test_the_best_within_the_limits_is_recommended_with_its_proof(service):
+    reply = service.get("/v1/recommendations", dataset="mnist", min_accuracy=0.988)
+    assert reply.status_code == 200, reply.text
+    answer = reply.json()
+    assert answer["framework"] == "caffe"
+    assert answer["measured"]["train_time_s"]["value"] == pytest.approx(58.3)
+    low, high = (answer["measured"]["train_time_s"][name] for name in ("low", "high"))
+    assert low < 58.3 < high
+    assert f"base_lr: {answer['params']['learning_rate']}" in answer["settings"]
+    assert answer["environment"]
+    assert answer["evidence"]["study_run_id"]
+    assert answer["stale"], "it was measured on another machine"
+    assert answer["against_default"]["speedup"]["value"] > 1
+    assert answer["speedup"] == {"value": 3.26, "low": 3.2, "high": 3.32}
+    assert (answer["role"], answer["no_loss"], answer["note"]) == ("no loss", True, None)
+    assert answer["assurance"].startswith("no loss: a loss of more than 0.2 points is ruled out")
+
+
+@pytest.mark.parametrize(
+    ("loss", "time_s", "no_loss"), [("none", 21.4, False), (0.005, 40.6, False), (0, 190.2, True)]
+)
+def test_more_or_less_may_be_lost_where_that_is_asked_for(service, loss, time_s, no_loss):
+    answer = service.get("/v1/recommendations", framework="caffe", max_accuracy_loss=loss).json()
+    assert answer["measured"]["train_time_s"]["value"] == pytest.approx(time_s)
+    assert answer["no_loss"] is no_loss
+    assert bool(answer["note"]) == (answer["role"] == "default")
+
+
+def test_without_a_framework_it_is_the_best_of_all_and_with_one_of_that(service):
+    best = service.get("/v1/recommendations").json()
+    assert best["framework"] == "caffe"
+    other = service.get("/v1/recommendations", framework="theano").json()
+    assert other["framework"] == "theano"
+    ratio = other["measured"]["train_time_s"]["value"] / best["measured"]["train_time_s"]["value"]
+    assert ratio == pytest.approx(3)
+    assert {each["framework"] for each in other["alternatives"]} == {"theano"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "binding"),
+    [
+        ({"max_train_time_s": 0.001}, ["max_train_time_s"]),
+        ({"max_train_time_s": 30}, ["max_accuracy_loss", "max_train_time_s"]),
+        ({"max_memory_mb": 1, "min_accuracy": 0.5}, ["max_memory_mb"]),
+        ({"min_accuracy": 0.9999999}, ["min_accuracy"]),
+        ({"cores": 64}, ["cores"]),
+        ({"framework": "torch"}, []),
+        ({"dataset": "cifar10"}, []),
+    ],
+)
+def test_what_cannot_be_had_is_explained(service, asked, binding):
+    reply = service.get("/v1/recommendations", **asked)
+    assert reply.status_code == 404
+    problem = reply.json()
+    assert problem["binding"] == binding
+    assert bool(problem["nearest"]) == bool(binding and binding != ["cores"])
+    assert "\n" not in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"framework": "../../etc/passwd"},
+        {"framework": "caffe; rm -rf /"},
+        {"dataset": "$(id)"},
+        {"dataset": "a" * 5000},
+        {"max_train_time_s": "inf"},
+        {"max_train_time_s": "nan"},
+        {"max_memory_mb": -1},
+        {"min_accuracy": 2},
+        {"max_accuracy_loss": -0.1},
+        {"max_accuracy_loss": "nan"},
+        {"max_accuracy_loss": "some"},
+        {"cores": 1.5},
+        {"cores": 10**30},
+        {"objective": "speed"},
+        {"unheard_of": 1},
+        {"framework": "caffe\x00"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/recommendations", "/v1/pareto", "/v1/studies"])
+def test_what_is_no_question_is_refused_in_words(service, path, asked):
+    reply = service.get(path, **asked)
+    assert reply.status_code == 422
+    assert reply.json()["detail"]
+
+
+def test_a_study_of_another_version_is_no_fault_of_the_service(tmp_path):
+    keep(tmp_path, framework="torch")  # with Caffe's params
+    running = Service(tmp_path)
+    try:
+        reply = running.get("/v1/recommendations")
+        assert reply.status_code == 409
+        assert "torch" in reply.json()["detail"]
+    finally:
+        assert running.stop()[1] == ""
+
+
+def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path):
+    keep(tmp_path)
+    client = connect(f"sqlite:///{tmp_path}/mlflow.db")
+    (experiment,) = [each for each in client.search_experiments() if each.name == "caffe-mnist"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    client.create_run(experiment.experiment_id, tags=run.data.tags | {STUDY_TAG: "0badbeef"})
+    damaged, *_ = client.search_runs([experiment.experiment_id])
+    front = tmp_path / "front.json"
+    front.write_text(json.dumps({**json.loads(front.read_text()), "machine": None}))
+    client.log_artifact(damaged.info.run_id, str(front))
+    client.set_terminated(damaged.info.run_id)
+    running = Service(tmp_path)
+    try:
+        health = running.get("/v1/healthz").json()
+        assert (health["status"], health["studies"], health["damaged"]) == ("ok", 1, 1)
+        assert running.get("/v1/recommendations").status_code == 200
+    finally:
+        assert running.stop()[1] == ""
+
+
+class Threads:
+    """What the service asks its two threads; ``ago_s`` is how long ago the store was read."""
+
+    def __init__(self, ago_s=0.0, fault="", alive=True):
+        self.ago_s, self.fault, self.alive = ago_s, fault, alive
+
+    @property
+    def current(self):
+        return Snapshot(read_at=time.monotonic() - self.ago_s, fault=self.fault)
+
+
+@pytest.mark.parametrize(
+    ("records", "jobs", "status", "ready", "live"),
+    [
+        (Threads(), Threads(), "ok", 200, 200),
+        (Threads(3600, "MLflow store x cannot be read"), Threads(), "stale", 503, 200),
+        (Threads(math.inf), Threads(), "stale", 503, 200),
+        (Threads(alive=False), Threads(), "failed", 503, 503),
+        (Threads(), Threads(alive=False), "failed", 503, 503),
+        (Threads(), Threads(fault="No space left on device"), "ok", 200, 200),
+    ],
+)
+def test_health_is_that_of_the_threads(records, jobs, status, ready, live):
+    for stale_is_bad, code in ((True, ready), (False, live)):
+        response = Response()
+        health = judge_health(response, records, jobs, 5.0, stale_is_bad=stale_is_bad)
+        assert health.status == status
+        assert response.status_code == code
+        assert ("Retry-After" in response.headers) == (code == 503)
+        assert records.fault in health.fault
+        assert jobs.fault in health.fault
+        assert "Infinity" not in health.model_dump_json()
+
+
+def test_the_store_is_read_again_whatever_went_wrong(tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("unforeseen")
+
+    with (
+        monkeypatch.context() as patch,
+        Records(f"sqlite:///{tmp_path}/mlflow.db", 0.05) as records,
+    ):
+        patch.setattr("tuner.service.records.load_everything", broken)
+        records.refresh()
+        assert "unforeseen" in records.current.fault
+        patch.undo()
+        until = time.monotonic() + 10
+        while records.current.fault and time.monotonic() < until:
+            time.sleep(0.02)
+        assert records.alive
+        assert records.current.fault == ""
+
+
+def test_the_front_holds_the_defaults_as_reference(service):
+    points = service.get("/v1/pareto", dataset="mnist").json()
+    assert [each["train_time_s"] for each in points] == sorted(
+        each["train_time_s"] for each in points
+    )
+    assert {each["framework"] for each in points if each["is_default"]} == {"caffe", "theano"}
+    assert {each["role"] for each in points} == {"default", "no loss", "trade-off"}
+    assert [each["no_loss"] for each in points if each["role"] == "trade-off"] == [False, False]
+    best = max(points, key=lambda each: each["test_accuracy"])
+    assert any(
+        each["on_front"] and each["test_accuracy"] == best["test_accuracy"] for each in points
+    )
+    assert not any(each["on_front"] for each in points if each["framework"] == "theano")
+    assert service.get("/v1/pareto", framework="singa").json() == []
+
+
+def test_studies_are_listed_and_shown_whole(service):
+    listed = service.get("/v1/studies").json()
+    assert {each["framework"] for each in listed} == {"caffe", "theano"}
+    (one,) = service.get("/v1/studies", framework="theano").json()
+    assert len(service.get("/v1/studies", limit=1).json()) == 1
+    for name in ("id", "run_id"):
+        whole = service.get(f"/v1/studies/{one[name]}").json()
+        assert whole["study_id"] == "77aa00bb"
+        assert whole["verified"][0]["name"] == "default"
+    for name in ("nothing", "..%2f..%2fetc", "%00", "a" * 3000):
+        assert service.get(f"/v1/studies/{name}").status_code == 404
+
+
+def test_frameworks_say_whether_they_are_installed(service):
+    found = {each["name"]: each for each in service.get("/v1/frameworks").json()}
+    assert {"caffe", "torch", "theano"} <= set(found)
+    assert not found["caffe"]["installed"], "in an empty TUNER_HOME"
+
+
+def test_health_metrics_and_description(service):
+    health = service.get("/v1/healthz").json()
+    assert (health["status"], health["studies"], health["fault"]) == ("ok", 2, "")
+    text = service.get("/v1/metrics").text
+    assert re.search(r"^tuner_studies 2\.0$", text, re.MULTILINE)
+    assert re.search(r'tuner_requests_total{route="/v1/healthz",status="200"} \d', text)
+    paths = service.get("/openapi.json").json()["paths"]
+    assert {"/v1/recommendations", "/v1/pareto", "/v1/studies", "/v1/healthz"} <= set(paths)
+
+
+def test_other_names_for_this_machine_are_refused(service):
+    reply = service.get("/v1/healthz", headers={"Host": "evil.example"})
+    assert reply.status_code == 421
+
+
+def test_what_is_too_large_is_refused(service):
+    reply = requests.post(f"{service.address}/v1/recommendations", data=b"x" * 70_000, timeout=10)
+    assert reply.status_code == 413
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"
+)
+def test_the_page_answers_draws_and_needs_no_network(service):
+    with sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.route("**", lambda route: (
+            route.continue_() if route.request.url.startswith(service.address) else route.abort()
+        ))  # fmt: skip
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(service.address)
+        assert "2 studies" in page.inner_text("header")
+        verified = len(make_study().verified)
+        assert page.locator("svg rect.mark").count() == 2, "the defaults"
+        assert page.locator("svg circle.mark").count() == 2 * (verified - 1)
+        assert page.locator("h2").all_inner_texts()[1] == "What was proven"
+        proven = page.locator("#proven tbody tr").last
+        assert "3.26x faster, 58.3 s, 99.05 % (98.86-99.22)" in proven.inner_text()
+        assert "none proven" in proven.inner_text()
+        page.get_by_label("Accuracy at least, 0–1").fill("0.988")
+        page.get_by_label("Accuracy at least, 0–1").press("Enter")
+        text = page.locator("#answer pre")
+        text.wait_for()
+        assert "base_lr" in text.inner_text()
+        assert "no loss: a loss of more than" in page.locator("#answer").inner_text()
+        page.get_by_label("Training time at most, s").fill("0.001")
+        page.get_by_role("button", name="Recommend").click()
+        page.locator("#answer .fault").wait_for()
+        assert "max_train_time_s" in page.locator("#answer").inner_text()
+        for each in page.locator("input, select").all():
+            assert each.evaluate("each => each.labels.length") == 1
+        assert not faults
+        browser.close()
+
+
+def test_a_study_that_ends_meanwhile_is_found(store, tmp_path):
+    keep(tmp_path)
+    records = Records(f"sqlite:///{tmp_path}/mlflow.db")
+    records.refresh()
+    before = records.current
+    assert len(before.studies) == 1
+    keep(tmp_path, framework="theano", study_id="77aa00bb")
+    records.refresh()
+    assert len(records.current.studies) == 2
+    assert any(each is before.studies[0] for each in records.current.studies), "read once"
+    (tmp_path / "mlflow.db").write_bytes(b"no database")
+    records.refresh()
+    assert records.current.fault
+    assert len(records.current.studies) == 2, "what was read before stands"
+
+
+def test_a_data_set_is_known_by_what_was_asked_for_too(tmp_path):
+    keep(tmp_path, requested="mnist", dataset="mnist_5k")
+    records = Records(f"sqlite:///{tmp_path}/mlflow.db")
+    records.refresh()
+    for asked in ("mnist", "mnist_5k"):
+        assert {each.dataset for each in records.current.evidence_for("", asked)} == {"mnist_5k"}
+    assert records.current.evidence_for("", "cifar10") == []
+    keep(tmp_path, framework="caffe", study_id="77aa00bb")
+    records.refresh()
+    found = {each.dataset for each in records.current.evidence_for("", "mnist")}
+    assert found == {"mnist"}, "what was measured on it goes first"
+
+
+def test_what_was_measured_here_goes_before_what_was_measured_elsewhere(tmp_path):
+    packages = find_runtime(load_framework("caffe"), tmp_path / "home").packages()
+    here = machine_facts(parse_cores(""))
+    keep(tmp_path)
+    keep(tmp_path, study_id="77aa00bb", machine=here, runtime=packages, verified=slower_points())
+    service = Service(tmp_path)
+    limits = {"dataset": "mnist", "min_accuracy": 0.988}
+    first = service.get("/v1/recommendations", **limits).json()
+    assert not first["stale"]
+    assert first["measured"]["train_time_s"]["value"] == pytest.approx(3 * 58.3)
+    faster = service.get("/v1/recommendations", **limits, max_train_time_s=60).json()
+    assert faster["stale"], "nothing that was measured here is so fast"
+    assert service.stop() == (0, "")
+
+
+def test_an_empty_folder_is_served_too(tmp_path):
+    running = Service(tmp_path)
+    try:
+        assert running.get("/v1/studies").json() == []
+        assert "python -m tuner" in running.get("/v1/recommendations").json()["detail"]
+        assert "None yet" in running.get("/").text
+        assert not (tmp_path / "mlflow.db").exists(), "a question makes no files"
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("token", ["", "short"])
+def test_other_addresses_need_a_token(monkeypatch, tmp_path, token):
+    monkeypatch.setenv(TOKEN, token)
+    with pytest.raises(ConfigError, match=TOKEN):
+        serve(f"sqlite:///{tmp_path}/mlflow.db", host="0.0.0.0", port=0)
+
+
+def test_an_address_that_is_not_ours_is_one_line(tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with pytest.raises(ConfigError, match="at most 65535, got 99999"):
+        serve(uri, port=99999)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigError, match="cannot be listened on: Address already in use"),
+    ):
+        serve(uri, port=taken.getsockname()[1])
+
+
+def test_with_a_token_nothing_is_told_without_it(store):
+    running = Service(store, "host=0.0.0.0", **{TOKEN: SECRET})
+    running.address = running.address.replace("0.0.0.0", "127.0.0.1")
+    try:
+        for sent in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {SECRET}"}):
+            for path in ("/", "/v1/recommendations", "/openapi.json", "/v1/metrics"):
+                reply = running.get(path, headers=sent)
+                assert reply.status_code == 401
+                assert "caffe" not in reply.text
+        assert running.get("/v1/healthz").status_code == 200
+        right = {"Authorization": f"Bearer {SECRET}"}
+        assert running.get("/v1/recommendations", headers=right).status_code == 200
+        page = requests.get(running.address, auth=("anyone", SECRET), timeout=10)
+        assert page.status_code == 200
+    finally:
+        running.stop()

@@ -1,0 +1,306 @@
+"""Search spaces: what is suggested is a member, what is no member is told why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import FixedTrial
+
+from tests.conftest import DEFAULT as SYNTHETIC_DEFAULT
+from tests.conftest import SYNTHETIC
+from tuner.config.catalogue import find_setting_file, list_frameworks
+from tuner.values.errors import ConfigError
+from tuner.values.space import SearchSpace
+
+ALL_FLAGS = ("avx", "avx2", "avx512f")
+SPACES = {
+    name: find_setting_file("search_spaces", name, str(SYNTHETIC))
+    for name in list_frameworks(str(SYNTHETIC))
+}
+SMALL = """
+params:
+  batch_size: {type: int, low: 8, high: 64, log: true}
+  momentum: {type: float, low: 0, high: 0.9}
+  blas: {type: categorical, choices: [fast, plain]}
+  threads: {type: conditional, given: blas, cases: {fast: per_core, plain: [1]}}
+  blas_kernel: {type: conditional, given: blas, cases: {fast: [auto, {Zen: avx2}], plain: [auto]}}
+defaults:
+  - model: default
+    datasets: [digits]
+    params: {batch_size: 32, momentum: 0.5, blas: fast, threads: unset, blas_kernel: auto}
+    source: made up
+    start:
+      - {batch_size: 16, blas_kernel: Zen}
+      - {batch_size: 7}
+  - model: lenet
+    datasets: [digits]
+    params: {batch_size: 64, momentum: 0.9, blas: fast, threads: unset, blas_kernel: auto}
+    source: made up
+    ranges: {batch_size: {low: 64, high: 128}}
+"""
+MEMBER = {"batch_size": 32, "momentum": 0.5, "blas": "fast", "threads": 2, "blas_kernel": "auto"}
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def load(path, *, cores=2, flags=ALL_FLAGS, model="default", **overrides) -> SearchSpace:
+    return SearchSpace.load(
+        path, cores=cores, cpu_flags=flags, dataset="digits", model=model, overrides=overrides
+    )
+
+
+@pytest.mark.parametrize(("cores", "flags"), [(1, ()), (2, ALL_FLAGS), (6, ALL_FLAGS)])
+@pytest.mark.parametrize("name", sorted(SPACES))
+def test_what_is_suggested_is_a_member(name, cores, flags):
+    space = load(SPACES[name], cores=cores, flags=flags)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=cores))
+    for _ in range(60):
+        trial = study.ask()
+        params = space.suggest(trial)
+        assert space.contains(params) == ""
+        assert list(params) == list(space.params)
+        assert space.optuna_params(params) == trial.params
+
+
+@pytest.mark.parametrize("name", sorted(SPACES))
+def test_optuna_params_lead_back_to_the_same_params(name):
+    space = load(SPACES[name])
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=3))
+    for _ in range(40):
+        params = space.suggest(study.ask())
+        assert space.suggest(FixedTrial(space.optuna_params(params))) == params
+
+
+def test_each_case_of_a_choice_is_a_param_of_its_own_to_the_sampler(small):
+    space = load(small, cores=4)
+    fast = {**MEMBER, "threads": 4, "blas_kernel": "Zen"}
+    assert space.optuna_params(fast) == {
+        "batch_size": 32,
+        "momentum": 0.5,
+        "blas": "fast",
+        "threads[fast]": 4,
+        "blas_kernel[fast]": "Zen",
+    }
+    plain = {**MEMBER, "blas": "plain", "threads": 1}
+    assert space.optuna_params(plain) == {"batch_size": 32, "momentum": 0.5, "blas": "plain"}
+
+
+def test_ranges_reach_their_ends_and_keep_their_scale(small):
+    space = load(small)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    seen = set()
+    for _ in range(80):
+        trial = study.ask()
+        seen.add(space.suggest(trial)["batch_size"])
+    distribution = trial.distributions["batch_size"]
+    assert (distribution.low, distribution.high, distribution.log) == (8, 64, True)
+    assert not trial.distributions["momentum"].log
+    assert isinstance(trial.distributions["blas"], CategoricalDistribution)
+    assert all(type(each) is int and 8 <= each <= 64 for each in seen)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"batch_size": 8}, ""),
+        ({"batch_size": 64}, ""),
+        ({"batch_size": 32.0}, ""),
+        ({"batch_size": 7}, "batch_size must be a whole number from 8 to 64, got 7"),
+        ({"batch_size": 65}, "batch_size must be a whole number from 8 to 64, got 65"),
+        ({"batch_size": 8.5}, "batch_size must be a whole number from 8 to 64, got 8.5"),
+        ({"batch_size": True}, "batch_size must be a whole number from 8 to 64, got True"),
+        ({"batch_size": "32"}, "batch_size must be a whole number from 8 to 64, got '32'"),
+        ({"batch_size": None}, "batch_size must be a whole number from 8 to 64, got None"),
+        ({"momentum": 0}, ""),
+        ({"momentum": 0.91}, "momentum must be a number from 0 to 0.9, got 0.91"),
+        ({"momentum": float("nan")}, "momentum must be a number from 0 to 0.9, got nan"),
+        ({"blas": "mkl"}, "blas must be one of fast, plain, got 'mkl'"),
+        ({"threads": "unset"}, ""),
+        ({"threads": 3}, "threads must be one of unset, 1, 2 with blas=fast, got 3"),
+        ({"blas": "plain"}, "threads must be one of 1 with blas=plain, got 2"),
+        ({"blas_kernel": "Zen"}, ""),
+        ({"speed": 1, "age": 2}, "age, speed is no param of small"),
+    ],
+)
+def test_what_is_no_member_is_told_why(small, changes, reason):
+    assert load(small).contains({**MEMBER, **changes}) == reason
+
+
+@pytest.mark.parametrize("name", sorted(MEMBER))
+def test_a_member_has_every_param(small, name):
+    params = {key: value for key, value in MEMBER.items() if key != name}
+    assert load(small).contains(params).startswith(f"{name} must be ")
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads"),
+    [
+        (1, ("unset", 1)),
+        (2, ("unset", 1, 2)),
+        (3, ("unset", 1, 2, 3)),
+        (4, ("unset", 1, 2, 4)),
+        (6, ("unset", 1, 2, 4, 6)),
+        (64, ("unset", 1, 2, 4, 8, 16, 32, 64)),
+    ],
+)
+def test_threads_go_up_to_the_cores_of_a_trial(small, cores, threads):
+    assert load(small, cores=cores).params["threads"].values({"blas": "fast"}) == threads
+    assert load(small, cores=cores).params["threads"].values({"blas": "plain"}) == (1,)
+
+
+def test_kernels_are_offered_where_the_cpu_has_them(small):
+    with_avx2 = load(small, flags=["avx2"]).params["blas_kernel"]
+    without = load(small, flags=["sse4_2"]).params["blas_kernel"]
+    assert with_avx2.values({"blas": "fast"}) == ("auto", "Zen")
+    assert without.values({"blas": "fast"}) == ("auto",)
+
+
+def test_start_points_are_the_default_changed_where_the_machine_allows(small):
+    space = load(small)
+    default = space.default("digits", "default").params
+    # the second lies outside of the range of batch_size
+    assert space.start_points(default) == [{**default, "batch_size": 16, "blas_kernel": "Zen"}]
+    assert load(small, flags=()).start_points(default) == []
+
+
+def test_a_model_may_have_ranges_of_its_own_and_overrides_come_last(small):
+    assert load(small).contains({**MEMBER, "batch_size": 16}) == ""
+    assert "from 64 to 128" in load(small, model="lenet").contains(MEMBER)
+    assert load(small, model="lenet", batch_size={"low": 32}).contains(MEMBER) == ""
+    assert load(small, model="lenet").start_points(MEMBER) == []
+
+
+def test_trainings_may_be_longer_where_accuracy_is_sought():
+    space = SearchSpace.load(SYNTHETIC / "search_spaces/synthetic.yaml", cores=2, cpu_flags=())
+    assert space.params["iterations"].high == 2000
+    assert space.with_longer(4000).params["iterations"].high == 4000
+    assert space.with_longer(10).params["iterations"].high == 2000
+
+
+def test_overrides_replace_entries(small):
+    space = load(small, batch_size={"high": 16}, blas={"choices": ["fast"]})
+    assert space.contains({**MEMBER, "batch_size": 16}) == ""
+    assert space.contains(MEMBER) == "batch_size must be a whole number from 8 to 16, got 32"
+    assert "blas" not in space.optuna_params({**MEMBER, "batch_size": 16})
+    changed = load(small, momentum={"type": "categorical", "choices": [0.5, 0.9]})
+    assert changed.params["momentum"].values({}) == (0.5, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"batch_size": {"low": 65}},
+            "search_space.batch_size needs low <= high, got low=65 high=64",
+        ),
+        (
+            {"momentum": {"high": float("inf")}},
+            "search_space.momentum needs low <= high, got low=0 high=inf",
+        ),
+        ({"batch_size": {"low": 0}}, "search_space.batch_size.low must be above 0, got 0"),
+        ({"momentum": {"log": True}}, "search_space.momentum.low must be above 0, got 0"),
+        (
+            {"batch_size": {"low": 8.5}},
+            "search_space.batch_size needs whole numbers, got low=8.5 high=64",
+        ),
+        (
+            {"batch_size": {"type": "range"}},
+            "search_space.batch_size.type must be int, float, categorical or conditional, "
+            "got 'range'",
+        ),
+        (
+            {"speed": {"low": 1}},
+            "search_space.speed is no param of small: "
+            "batch_size, momentum, blas, threads, blas_kernel",
+        ),
+        (
+            {"batch_size": 32},
+            "search_space.batch_size is no param of small: "
+            "batch_size, momentum, blas, threads, blas_kernel",
+        ),
+    ],
+)
+def test_an_override_that_cannot_be_is_refused(small, overrides, message):
+    with pytest.raises(ConfigError) as refused:
+        load(small, **overrides)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"batch_size": {"low": "small"}},
+        {"batch_size": {"low": None}},
+        {"blas": {"choices": []}},
+        {"blas": {"choices": "fast"}},
+        {"blas": {"type": "categorical", "choices": None}},
+        {"threads": {"cases": ["fast"]}},
+        {"threads": {"cases": {"fast": 3}}},
+        # nothing would be left to choose from
+        {"blas": {"choices": ["fast", "unknown"]}},
+        {"blas": {"choices": [{"fast": "sve"}]}},
+        {"threads": {"cases": {"fast": [1]}}},
+        {"threads": {"cases": {"fast": [1], "plain": [{"4": "sve"}]}}},
+        {"threads": {"given": "nothing"}},
+        {"threads": {"given": "blas_kernel"}},
+        {"threads": {"given": "batch_size"}},
+    ],
+)
+def test_an_override_that_leaves_no_choice_is_refused_by_name(small, overrides):
+    with pytest.raises(ConfigError) as refused:
+        load(small, **overrides)
+    message = str(refused.value)
+    assert "search_space." in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "just words",
+        "params: {}",
+        "params: {a: words}\ndefaults: []",
+        "params: {a: 3}\ndefaults: []",
+        "params: {}\ndefaults: [{model: default}]",
+        "params: {}\ndefaults: [{model: a, datasets: [], params: {}, source: b, start: 3}]",
+        "params: [",
+    ],
+)
+def test_a_file_that_is_no_search_space_is_refused(tmp_path, text):
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"broken\.yaml is no search space: "):
+        load(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is no search space"):
+        load(tmp_path / "nothing.yaml")
+
+
+def test_a_default_is_found_by_data_set_and_model():
+    space = load(SPACES["synthetic"])
+    default = space.default("digits", "lenet")
+    assert default.params == SYNTHETIC_DEFAULT
+    assert default.source
+    with pytest.raises(ConfigError) as refused:
+        space.default("digits", "resnet")
+    assert str(refused.value).startswith(
+        "synthetic has no default for digits with model=resnet; it has: digits (model=default)"
+    )
+
+
+def test_the_same_file_gives_an_equal_space(small):
+    assert repr(load(small)) == repr(load(small))
+    assert repr(load(small)) != repr(load(small, batch_size={"high": 63}))

@@ -1,0 +1,114 @@
+"""Which points are worth verifying."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.report_samples import make_failed, make_measurement, make_result
+from tests.verify_samples import DEFAULT
+from tuner.config.schema import parse_constraint
+from tuner.values.pareto import find_objective
+from tuner.values.results import front_of
+from tuner.values.trial import TrialStatus
+from tuner.verification.finalists import pick_trade_offs
+
+GOALS = [find_objective("accuracy"), find_objective("train_time_s")]
+
+
+def make_point(number, accuracy, time_s):
+    return make_result(number, accuracy, time_s, batch_size=64 + number)
+
+
+# -- trade-offs ---------------------------------------------------------------------------------
+
+
+def picked(points, most=3, constraints=(), affordable=lambda _chosen: True, chosen=()):
+    limits = [parse_constraint(text) for text in constraints]
+    found = pick_trade_offs([DEFAULT, *points], DEFAULT, GOALS, limits, most, affordable, chosen)
+    return [each.trial.number for each in found]
+
+
+FRONT = [
+    make_point(1, 0.9901, 50.0),
+    make_point(2, 0.9880, 49.9),  # close to 1
+    make_point(3, 0.9700, 5.0),  # far out
+]
+
+
+def test_those_that_widen_the_front_most_come_first():
+    assert sorted(picked(FRONT, 2)) == [1, 3]
+    assert picked(FRONT, 3)[2] == 2
+    assert sorted(picked(FRONT, 9)) == [1, 2, 3]
+    assert picked(FRONT, 0) == []
+
+
+def test_what_is_verified_already_is_not_picked_again_and_its_volume_counts():
+    assert picked(FRONT, 3, chosen=[FRONT[2]]) == [1, 2]
+    assert picked(FRONT, 1, chosen=[FRONT[0]]) == [3]
+    near = make_point(4, 0.9699, 4.8)
+    assert picked([*FRONT, near], 1, chosen=[FRONT[2]]) == [1], "not the neighbour of another"
+
+
+def test_they_are_of_the_front_and_each_once():
+    points = [
+        make_point(1, 0.9950, 90.0),
+        make_point(2, 0.9900, 50.0),
+        make_point(3, 0.9890, 60.0),  # dominated by 2
+        make_point(4, 0.9700, 5.0),
+        dataclasses.replace(make_point(5, 1.0, 1.0), status=TrialStatus.INVALID),
+        make_failed(6, TrialStatus.CRASHED, "exit 1"),
+    ]
+    assert sorted(picked(points, 9)) == [1, 2, 4]
+
+
+def test_the_default_is_no_trade_off():
+    assert picked([]) == []
+    assert picked([make_point(1, 0.9, 500.0)]) == []
+    # nor is what trains with the default's own params
+    assert picked([make_result(1, 0.991, 90.0)]) == []
+
+
+def test_what_errs_many_times_as_often_as_the_default_is_of_no_interest():
+    quick = [make_point(1, 0.98, 20.0), make_point(2, 0.80, 1.0), make_point(3, 0.95, 5.0)]
+    assert sorted(picked(quick)) == [1, 3]
+    assert picked(quick[1:2]) == []
+
+
+def test_what_there_is_no_time_for_makes_room_for_others():
+    points = [make_point(1, 0.992, 90.0), make_point(2, 0.985, 20.0), make_point(3, 0.97, 5.0)]
+    for most_s, expected in ((1000.0, [1, 2, 3]), (96.0, [2, 3]), (15.0, [3]), (1.0, [])):
+        found = picked(
+            points,
+            affordable=lambda chosen, most_s=most_s: (
+                sum(each.metrics["train_time_s"] for each in chosen) <= most_s
+            ),
+        )
+        assert sorted(found) == expected
+
+
+def test_they_keep_the_constraints():
+    small = make_measurement(70.0, peak_memory_bytes=100 * 2**20)
+    points = [
+        make_point(1, 0.995, 50.0),
+        dataclasses.replace(make_point(2, 0.996, 70.0), measurement=small),
+    ]
+    assert picked(points, constraints=["peak_memory_mb<=200"]) == [2]
+    assert picked(points, constraints=["peak_memory_mb<=50"]) == []
+    # an accuracy that was not measured cannot be shown to hold
+    assert picked(points, constraints=["test_accuracy>=0.5"]) == []
+
+
+figures = st.tuples(st.floats(0.96, 1.0), st.floats(0.1, 300.0))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(figures, max_size=8), st.integers(0, 5))
+def test_whatever_was_found_picked_are_distinct_points_of_the_front(rows, most):
+    points = [make_point(number, *row) for number, row in enumerate(rows, 1)]
+    found = picked(points, most)
+    front = {each.trial.number for each in front_of([DEFAULT, *points], GOALS)} - {0}
+    assert len(set(found)) == len(found) == min(most, len(front))
+    assert set(found) <= front

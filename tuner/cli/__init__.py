@@ -1,0 +1,1 @@
+"""The commands beside tuning, and ``doctor``."""

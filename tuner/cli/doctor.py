@@ -1,0 +1,163 @@
+"""What this machine has and lacks for each framework, and the remedy of everything it lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.config.catalogue import tuner_home
+from tuner.config.schema import FrameworkConfig
+from tuner.runtimes import Runtime, apt_install, find_runtime, sandbox_fault
+from tuner.values.errors import TunerError
+
+MACHINE = "machine"
+_OLDEST_PYTHON = (3, 11)
+_BINDING_TOOLS = ("setpriv", "taskset", "choom", "prlimit")
+_LEAST_FREE_MB = 1000
+_LEAST_MEMORY_MB = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about the machine or a framework.
+
+    Attributes:
+        subject: ``machine`` or the framework's name.
+        ok: Whether all is well.
+        fact: What was found, on one line.
+        remedy: What helps where it is not ok; else empty.
+        optional: Whether only the user can have it, so that most machines are well without it.
+    """
+
+    subject: str
+    ok: bool
+    fact: str
+    remedy: str = ""
+    optional: bool = False
+
+
+def diagnose(frameworks: Sequence[FrameworkConfig], home: Path | None = None) -> list[Finding]:
+    """Look at the machine and at each framework's runtime; nothing is changed or installed.
+
+    Args:
+        frameworks: Those to look at.
+        home: Cache folder of the runtimes; ``tuner_home()`` if not given.
+    """
+    place = home or tuner_home()
+    findings = [*_machine(place)]
+    for framework in frameworks:
+        optional = False
+        try:
+            runtime = find_runtime(framework, place)
+            optional = not runtime.fetches
+            found = _framework(runtime)
+        except TunerError as error:
+            fact, _, remedy = str(error).rpartition("; ")
+            found = [Finding(framework.name, False, fact or remedy, fact and remedy)]
+        findings += [dataclasses.replace(each, optional=optional) for each in found]
+    return findings
+
+
+def is_well(findings: Sequence[Finding]) -> bool:
+    """Whether nothing is lacking but what only the user can have."""
+    return all(each.ok or each.optional for each in findings)
+
+
+def format_findings(findings: Sequence[Finding]) -> str:
+    """A line each, aligned: ``ok``, ``lacks`` or ``absent``, whose it is, fact and remedy."""
+    width = max((len(each.subject) for each in findings), default=0)
+    return "\n".join(
+        f"{_verdict(each):6}  {each.subject:{width}}  {each.fact}"
+        + (f": {each.remedy}" if each.remedy else "")
+        for each in findings
+    )
+
+
+def _verdict(finding: Finding) -> str:
+    if finding.ok:
+        return "ok"
+    return "absent" if finding.optional else "lacks"
+
+
+def _finding(ok: bool, fact: str, remedy: str) -> Finding:
+    return Finding(MACHINE, ok, fact, "" if ok else remedy)
+
+
+def _machine(home: Path) -> Iterator[Finding]:
+    wanted = ".".join(map(str, _OLDEST_PYTHON))
+    yield _finding(
+        sys.version_info >= _OLDEST_PYTHON,
+        f"Python {platform.python_version()}",
+        f"use Python {wanted} or later",
+    )
+    yield Finding(MACHINE, True, f"{len(os.sched_getaffinity(0))} cores")
+    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
+    yield _finding(
+        memory_mb >= _LEAST_MEMORY_MB,
+        f"{memory_mb} MB of memory",
+        f"a study needs {_LEAST_MEMORY_MB} MB",
+    )
+    yield _disk(home)
+    yield from _programs()
+
+
+def _disk(home: Path) -> Finding:
+    existing = next(path for path in (home, *home.parents) if path.is_dir())
+    free_mb = shutil.disk_usage(existing).free // 10**6
+    remedy = "set TUNER_HOME to a folder that can be written to and has space"
+    if not os.access(existing, os.W_OK):
+        return Finding(MACHINE, False, f"{home} cannot be written to", remedy)
+    return _finding(free_mb >= _LEAST_FREE_MB, f"{free_mb} MB free in {home}", remedy)
+
+
+def _programs() -> Iterator[Finding]:
+    lacking = [tool for tool in _BINDING_TOOLS if not shutil.which(tool)]
+    yield _finding(
+        not lacking,
+        f"{', '.join(lacking)} not on PATH" if lacking else f"{', '.join(_BINDING_TOOLS)} found",
+        apt_install("util-linux"),
+    )
+    fact, _, remedy = sandbox_fault().partition("; ")
+    yield _finding(not fact, fact or "bwrap makes sandboxes", remedy)
+    yield Finding(MACHINE, True, _bound_of_processes())
+    found = shutil.which("mmdebstrap")
+    yield _finding(
+        bool(found),
+        "mmdebstrap found" if found else "mmdebstrap is not on PATH",
+        apt_install("mmdebstrap", "bubblewrap"),
+    )
+    readable = os.access(f"/proc/{os.getpid()}/maps", os.R_OK)
+    yield _finding(
+        readable,
+        "/proc can be read" if readable else "/proc cannot be read",
+        "mount it (mount -t proc proc /proc): loaded libraries are seen there",
+    )
+
+
+def _bound_of_processes() -> str:
+    if os.geteuid() == 0:
+        return "processes of workers are watched; the kernel bounds them for users but root"
+    return "processes of workers are watched, and bounded by the kernel (RLIMIT_NPROC)"
+
+
+def _framework(runtime: Runtime) -> list[Finding]:
+    config = runtime.framework.runtime
+    name, kind = runtime.framework.name, config.kind
+    problems = runtime.missing()
+    if problems:
+        return [Finding(name, False, f"{kind}: {each.fact}", each.remedy) for each in problems]
+    if runtime.installed():
+        return [Finding(name, True, f"{kind}: installed in {runtime.folder}")]
+    if config.install == "never" and runtime.fetches:
+        remedy = f"python -m tuner runtimes install {name}"
+        return [Finding(name, False, f"{kind}: not installed, and install=never", remedy)]
+    if not runtime.fetches:
+        return [Finding(name, True, f"{kind}: {runtime.verify()}")]
+    size = f" ({config.size_mb} MB)" if config.size_mb else ""
+    return [Finding(name, True, f"{kind}: can be installed{size}, on first use")]

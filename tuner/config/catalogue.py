@@ -1,0 +1,115 @@
+"""What there is to choose from, and where it lies: frameworks, data sets and their files.
+
+The folders are the registry: a framework is there if ``frameworks/`` of the project or of the
+user's own tree has a folder of its name, a data set if ``conf/dataset/`` has such a file.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tuner.config.schema import DatasetConfig, FrameworkConfig
+from tuner.values.errors import ConfigError
+
+_T = TypeVar("_T")
+
+
+def tuner_home() -> Path:
+    """The cache folder of runtimes, data sets and unfinished studies (``TUNER_HOME``)."""
+    home = os.environ.get("TUNER_HOME")
+    if home:
+        return Path(home).expanduser().absolute()
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "tuner"
+
+
+def project_folder(name: str) -> Path:
+    """``conf`` or ``search_spaces``: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name
+
+
+def framework_roots(framework_path: str | None = None) -> list[Path]:
+    """Folders that each hold ``frameworks/``, ``conf/framework/`` and ``search_spaces/``.
+
+    The user's own ``framework_path`` comes first; the last one stands for the project itself.
+    """
+    roots = [Path(framework_path).expanduser().absolute()] if framework_path else []
+    return [*roots, Path(__file__).parents[1]]
+
+
+def framework_folder(name: str, framework_path: str | None = None) -> Path:
+    """The folder of a framework's worker. Raises ``ConfigError`` if there is none."""
+    for root in framework_roots(framework_path):
+        if (root / "frameworks" / name).is_dir():
+            return root / "frameworks" / name
+    known = ", ".join(list_frameworks(framework_path))
+    raise ConfigError(f"no framework is called {name!r}; there are: {known}")
+
+
+def worker_script(framework: FrameworkConfig, framework_path: str | None = None) -> Path:
+    """The worker of a framework; it may be that of one beside it (``../torch/worker.py``)."""
+    folder = framework_folder(framework.name, framework_path)
+    return Path(os.path.normpath(folder / framework.worker))
+
+
+def find_setting_file(group: str, name: str, framework_path: str | None = None) -> Path:
+    """``<group>/<name>.yaml`` of the user's framework tree or of the project.
+
+    Raises:
+        ConfigError: If neither has it, naming those there are.
+    """
+    folders = [root / group for root in framework_roots(framework_path)[:-1]]
+    top, _, rest = group.partition("/")
+    folders.append(project_folder(top) / rest)
+    for folder in folders:
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = ", ".join(sorted({path.stem for each in folders for path in each.glob("*.yaml")}))
+    raise ConfigError(f"{group} has no {name!r}; there are: {known}")
+
+
+def list_frameworks(framework_path: str | None = None) -> list[str]:
+    """Names of all frameworks: the folders of ``frameworks/``."""
+    return sorted(
+        {
+            path.name
+            for root in framework_roots(framework_path)
+            for path in (root / "frameworks").glob("[a-z]*")
+            if path.is_dir()
+        }
+    )
+
+
+def list_datasets() -> list[str]:
+    """Names of all data sets: the files of ``conf/dataset/``."""
+    return sorted(path.stem for path in (project_folder("conf") / "dataset").glob("*.yaml"))
+
+
+def load_framework(name: str, framework_path: str | None = None) -> FrameworkConfig:
+    """One framework's configuration as it stands in its file, without overrides."""
+    framework_folder(name, framework_path)
+    path = find_setting_file("conf/framework", name, framework_path)
+    return _load(FrameworkConfig, path)
+
+
+def load_dataset_config(name: str) -> DatasetConfig:
+    """One data set's configuration as it stands in its file, without overrides."""
+    return _load(DatasetConfig, find_setting_file("conf/dataset", name))
+
+
+def _load(schema: type[_T], path: Path) -> _T:
+    # omegaconf costs 0.1 s that --help need not wait for
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path))
+        loaded: Any = OmegaConf.to_object(merged)
+    except (OmegaConfBaseException, YAMLError, OSError) as error:
+        raise ConfigError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+    return loaded  # type: ignore[no-any-return]  # to_object is untyped

@@ -1,0 +1,170 @@
+"""Hydra ends here: it composes ``conf/`` into plain dataclasses, and no other module knows it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.config.catalogue import project_folder
+from tuner.config.schema import TuneConfig
+from tuner.values.errors import CompositionError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def compose(words: Sequence[str]) -> TuneConfig:
+    """What ``python -m tuner`` would tune by these words.
+
+    Args:
+        words: Overrides such as ``framework=caffe`` or ``budget.time_s=60``.
+
+    Raises:
+        CompositionError: If they do not compose.
+    """
+    import hydra
+
+    _store_types()
+    try:
+        with hydra.initialize_config_dir(str(project_folder("conf")), version_base="1.3"):
+            return _plain(hydra.compose("config", overrides=prepare_overrides(words)))
+    except _refusals() as error:
+        raise CompositionError(_explain(error)) from error
+
+
+def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
+    """Run the one study, or with ``-m`` the several ones, of a command line.
+
+    Hydra's own options (``--help``, ``--cfg job``) are answered by it.
+
+    Args:
+        words: What the user wrote.
+        run: Called with each composed configuration; must not raise, for Hydra would add lines of
+            its own to an error that passes through it.
+
+    Raises:
+        CompositionError: If the words do not compose.
+    """
+    import hydra
+
+    _store_types()
+    # Hydra prints errors over several lines and exits by itself, unless told to raise them
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    sys.argv = ["tuner", *prepare_overrides(words)]
+    entry = hydra.main(
+        version_base="1.3", config_path=str(project_folder("conf")), config_name="config"
+    )
+    try:
+        entry(lambda composed: run(_plain(composed)))()
+    except _refusals() as error:
+        if before == "1":
+            raise
+        raise CompositionError(_explain(error)) from error
+    finally:
+        os.environ["HYDRA_FULL_ERROR"] = before or "0"
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What Hydra raises over words that do not compose; not all of it is of its own kinds."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    return HydraException, OmegaConfBaseException, ValueError, TypeError, KeyError
+
+
+def _store_types() -> None:
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="tune_config", node=TuneConfig)
+
+
+def _plain(composed: DictConfig) -> TuneConfig:
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_object(composed)
+    assert isinstance(config, TuneConfig)
+    for unknown in _unknown_settings(config):  # +name=value adds what no setting is called
+        raise CompositionError(_no_setting(unknown))
+    return config
+
+
+def _unknown_settings(part: Any, group: str = "") -> Iterator[str]:
+    known = {each.name for each in fields(part)}
+    for name, value in vars(part).items():
+        if name not in known:
+            yield group + name
+        elif is_dataclass(value):
+            yield from _unknown_settings(value, f"{group}{name}.")
+
+
+def prepare_overrides(words: Sequence[str]) -> list[str]:
+    """Turn what users write into what Hydra's grammar takes.
+
+    ``constraints=peak_memory_mb<=2048`` needs quotes there, ``search_space.x=`` a leading ``++``,
+    and a framework tree of the user's own must be on the search path before groups are looked up.
+
+    Raises:
+        CompositionError: If there is no such tree.
+    """
+    prepared = []
+    for word in words:
+        name, _, value = word.partition("=")
+        plain = '"' not in value and (not value.startswith("[") or re.search("[<>]", value))
+        if name == "constraints" and plain:
+            limits = [each.strip(" '") for each in value.strip("[]").split(",")]
+            word = "constraints=[" + ",".join(f'"{each}"' for each in limits) + "]"
+        elif name.startswith("search_space."):
+            word = f"++{word}"
+        elif name == "framework_path" and value not in ("", "null"):
+            folder = Path(value).expanduser().absolute() / "conf"
+            if not folder.is_dir():
+                raise CompositionError(
+                    f"framework_path={value} has no folder conf/ in it; "
+                    "docs/adding-a-framework.md shows what belongs there"
+                )
+            prepared.append(f"hydra.searchpath=[file://{folder}]")
+        prepared.append(word)
+    return prepared
+
+
+def _no_setting(name: str) -> str:
+    import difflib
+
+    group, _, _ = name.rpartition(".")
+    known = [f"{group}.{each}" for each in _fields_of(group)] if group else []
+    close = difflib.get_close_matches(name, [*known, *_fields_of("")], 1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"no setting is called {name!r}{hint}; python -m tuner --help shows them"
+
+
+def _fields_of(group: str) -> list[str]:
+    """Settings of a group such as ``budget``; the outermost ones without."""
+    part = getattr(TuneConfig(), group, None) if group else TuneConfig()
+    return [each.name for each in fields(part)] if is_dataclass(part) else []
+
+
+def _explain(error: Exception) -> str:
+    """One line: what does not compose, and what would."""
+    import difflib
+
+    unknown = re.match(r"Could not override '([^']+)'", str(error))
+    if unknown:
+        return _no_setting(unknown[1])
+    wanted = getattr(error, "missing_cfg_file", None)
+    options = list(getattr(error, "options", None) or [])
+    if wanted and options:
+        group, _, name = str(wanted).rpartition("/")
+        close = difflib.get_close_matches(name, options, 1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        return f"{group} has no {name!r}; there are: {', '.join(options)}{hint}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = str(error.__cause__ or "").splitlines()[:1]
+    return " ".join(
+        "; ".join([*lines[:2], *(each for each in cause if each not in lines)]).split()
+    )

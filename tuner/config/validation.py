@@ -1,0 +1,121 @@
+"""Which configurations can be used: everything that their types alone do not refuse."""
+
+from __future__ import annotations
+
+from tuner.config.schema import SamplerConfig, TuneConfig, parse_constraint
+from tuner.values.errors import ConfigError
+from tuner.values.pareto import find_objective
+
+
+def _check(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise ConfigError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    _check(value in choices, name, value, f"one of {', '.join(choices)}")
+
+
+def validate(config: TuneConfig) -> TuneConfig:
+    """Return ``config`` unchanged if it can be used; raise ``ConfigError`` for the first fault."""
+    for name, share in (
+        ("executor.memory_share", config.executor.memory_share),
+        ("budget.trial_share", config.budget.trial_share),
+        ("budget.default_share", config.budget.default_share),
+        ("verify.rate_share", config.verify.rate_share),
+        ("search.race_share", config.search.race_share),
+    ):
+        _check(0 < share <= 1, name, share, "above 0 and at most 1")
+    for name, least, number in (
+        ("budget.trials", 0, config.budget.trials),
+        ("verify.finalists", 0, config.verify.finalists),
+        ("verify.repeats", 1, config.verify.repeats),
+        ("measure.repeats", 0, config.measure.repeats),
+        ("executor.memory_limit_mb", 0, config.executor.memory_limit_mb),
+        ("executor.cores_per_trial", 0, config.executor.cores_per_trial),
+        ("executor.jobs_per_host", 1, config.executor.jobs_per_host),
+        ("seed", 0, config.seed),
+        ("verify.accuracy_margin", 0, config.verify.accuracy_margin),
+        ("measure.max_foreign_pct", 0, config.measure.max_foreign_pct),
+        ("measure.max_steal_pct", 0, config.measure.max_steal_pct),
+    ):
+        _check(number >= least, name, number, f"at least {least}")
+    for name, above_zero in (
+        ("budget.time_s", config.budget.time_s),
+        ("verify.least_rate_s", config.verify.least_rate_s),
+        ("measure.sample_interval_s", config.measure.sample_interval_s),
+        ("framework.stall_limit_s", config.framework.stall_limit_s),
+        ("search.probe_s", config.search.probe_s),
+    ):
+        _check(above_zero > 0, name, above_zero, "above 0")
+    _check(
+        0 <= config.budget.verify_share < 1,
+        "budget.verify_share",
+        config.budget.verify_share,
+        "at least 0 and below 1",
+    )
+    _check(
+        0 < config.verify.confidence < 1,
+        "verify.confidence",
+        config.verify.confidence,
+        "between 0 and 1",
+    )
+    _check_choice("model", config.model, ("default", "lenet"))
+    _check_choice("goal", config.goal, ("no_loss", "accuracy"))
+    _check_choice("baseline", config.baseline, ("auto", "full", "projected"))
+    _check_choice("resume", config.resume, ("auto", "never"))
+    _check_choice("progress", config.progress, ("auto", "live", "plain", "none"))
+    _check_choice("search", config.search.name, ("factored", "joint", "raytune"))
+    _check_choice("sampler", config.sampler.name, ("tpe", "nsga2", "gp", "random"))
+    if config.search.name == "factored" and config.sampler.name != SamplerConfig.name:
+        raise ConfigError(
+            f"sampler={config.sampler.name} is for search=joint, got "
+            f"search={config.search.name}, which has its own way to choose"
+        )
+    _validate_executor(config)
+    _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))
+    _check_choice("dataset.on_unavailable", config.dataset.on_unavailable, ("fallback", "error"))
+    _check(
+        len(set(config.frameworks)) == len(config.frameworks),
+        "frameworks",
+        config.frameworks,
+        "distinct names, or [all]",
+    )
+    _validate_goals(config)
+    return config
+
+
+def _validate_executor(config: TuneConfig) -> None:
+    _check_choice("executor", config.executor.name, ("local", "ray"))
+    if config.executor.name == "local":
+        for name in ("address", "cores_per_trial"):
+            given = getattr(config.executor, name)
+            _check(not given, f"executor.{name}", given, "left out, as it is for executor=ray")
+    if config.executor.jobs_per_host > 1:
+        alone = config.executor.name == "local" and config.search.name != "factored"
+        _check(
+            alone,
+            "executor.jobs_per_host",
+            config.executor.jobs_per_host,
+            "1 but for executor=local and search=joint: only these measure jobs side by side",
+        )
+
+
+def _validate_goals(config: TuneConfig) -> None:
+    _check(bool(config.objectives), "objectives", config.objectives, "at least one name")
+    _check(
+        len(set(config.objectives)) == len(config.objectives),
+        "objectives",
+        config.objectives,
+        "distinct names",
+    )
+    for each in config.objectives:
+        find_objective(each)
+    _check(
+        "test_accuracy" not in config.objectives,
+        "objectives",
+        config.objectives,
+        "measured on the validation split: the test split is kept for verification",
+    )
+    for text in config.constraints:
+        parse_constraint(text)

@@ -1,0 +1,1 @@
+"""The accuracy of a framework's default: recorded references, and whether a run follows one."""

@@ -1,0 +1,360 @@
+"""References: the recorded convergence of frameworks' defaults, over several seeds.
+
+Accuracy travels between machines, time never does: with a reference a study need not train a slow
+default to its end, once the default's first part was seen to converge as recorded. MLPerf's
+reference convergence points serve the same end (doi:10.48550/arXiv.1910.01500); here a noisier
+reference makes a claim harder, never easier.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from tuner.config.catalogue import framework_roots, project_folder, tuner_home
+from tuner.values.errors import ConfigError
+from tuner.values.trial import ENDED_ITSELF, Checkpoint, Params, TrialResult, TrialStatus
+
+_NOT_THE_FRAMEWORK = ("python", "numpy", "lua")  # versions that may differ
+_MOST_COMPARED = 6  # looks of a first part, the latest ones
+_LEAST_SHIFT = 0.0025  # accuracy; rounding alone moves a run of the same seed by less
+_LEAST_IMAGES = 3.0  # the same in images
+_SHIFT_OF_SPREAD = 0.5  # the same as a part of the standard deviation between seeds
+_OUTSIDE = 0.001  # of runs that converge as recorded are outside the band at a look
+_LEAST_SPREAD = 0.001  # accuracy; a few seeds may happen to agree
+_WIDE = 10.0  # standard deviations, where one seed tells no spread
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Accuracies (fractions 0–1) on both splits after some iterations."""
+
+    iteration: int
+    val_accuracy: float
+    test_accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceRun:
+    """One whole training of the default.
+
+    Attributes:
+        seed: Of weights and data order.
+        looks: In the order of training; the last one is its end.
+    """
+
+    seed: int
+    looks: tuple[Look, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """How a default converges.
+
+    Attributes:
+        framework, dataset, model: Their names.
+        dataset_digest: Of the images and their split.
+        params: The default's own, those of the runtime included.
+        setting: The runtime params that it was recorded with.
+        versions: Of framework and libraries, as the worker reported them.
+        machine: Facts of the machine it was recorded on; no time is.
+        runs: One a seed.
+    """
+
+    framework: str
+    dataset: str
+    model: str
+    dataset_digest: str
+    params: Params
+    setting: Params
+    versions: Mapping[str, str]
+    machine: Mapping[str, str]
+    runs: tuple[ReferenceRun, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What its file is called: ``caffe-mnist-default``."""
+        return reference_name(self.framework, self.dataset, self.model)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those recorded, ascending."""
+        return sorted(each.seed for each in self.runs)
+
+    @cached_property
+    def test_accuracies(self) -> list[float]:
+        """At the end of each run, fractions 0–1."""
+        return [each.looks[-1].test_accuracy for each in self.runs]
+
+    @property
+    def test_accuracy(self) -> float:
+        """Mean over the runs at their end."""
+        return statistics.fmean(self.test_accuracies)
+
+    @property
+    def val_accuracy(self) -> float:
+        """Mean over the runs at their end."""
+        return statistics.fmean(each.looks[-1].val_accuracy for each in self.runs)
+
+    @property
+    def iterations(self) -> int:
+        """That a run trains: fewer than the default asks for where it ends by itself."""
+        return round(statistics.fmean(each.looks[-1].iteration for each in self.runs))
+
+    @cached_property
+    def curve(self) -> list[Look]:
+        """Means over the runs at every iteration that all of them were looked at."""
+        by_iteration: dict[int, list[Look]] = {}
+        for run in self.runs:
+            for look in run.looks:
+                by_iteration.setdefault(look.iteration, []).append(look)
+        return [
+            Look(
+                iteration,
+                statistics.fmean(each.val_accuracy for each in looks),
+                statistics.fmean(each.test_accuracy for each in looks),
+            )
+            for iteration, looks in sorted(by_iteration.items())
+            if len(looks) == len(self.runs)
+        ]
+
+    def looks_of(self, seed: int) -> dict[int, Look]:
+        """The looks of one seed's run by iteration; empty without such a run."""
+        looks = (each.looks for each in self.runs if each.seed == seed)
+        return {look.iteration: look for look in next(looks, ())}
+
+    def refusal(self, dataset_digest: str, params: Params) -> str:
+        """Why it does not hold for a study's default; empty if it does.
+
+        Args:
+            dataset_digest: Of the study's data set.
+            params: The study's default.
+        """
+        if dataset_digest != self.dataset_digest:
+            return "it was recorded on other images, or another split of them"
+        changed = [
+            f"{name}={value}" for name, value in self.params.items() if params.get(name) != value
+        ]
+        changed = [each for each in changed if each.partition("=")[0] not in self.setting]
+        if changed:
+            return f"it was recorded with {', '.join(changed)}"
+        return ""
+
+    def version_refusal(self, versions: Mapping[str, str]) -> str:
+        """Why it does not hold for what a worker reports of itself; empty if it does."""
+        names = set(self.versions) - {*_NOT_THE_FRAMEWORK, *self.params}
+        other = sorted(
+            f"{name} {self.versions[name]}"
+            for name in names
+            if versions.get(name) != self.versions[name]
+        )
+        return f"it was recorded with {', '.join(other)}" if other else ""
+
+    def seed_for(self, seed: int) -> int:
+        """The recorded seed that a run beside a study's ``seed`` is compared with."""
+        return self.seeds[seed % len(self.runs)]
+
+    def in_common(self, seed: int, looks: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """The latest looks of a training at iterations that this seed was recorded at."""
+        own = self.looks_of(seed)
+        return [each for each in looks if each.iteration in own][-_MOST_COMPARED:]
+
+    def departure(self, seed: int, looks: Sequence[Checkpoint], images: int) -> str:
+        """In what a training of the default departs from what was recorded; empty if in nothing.
+
+        Without looks in common there is nothing to compare.
+
+        The first weights and the order of the data being the same, a run with a recorded seed
+        follows that seed's curve closely whatever the runtime setting, so a shift much smaller
+        than the spread between seeds is seen. Each look must also lie in the band of all seeds.
+
+        Args:
+            seed: A recorded one.
+            looks: Of the training's first part, on the validation split.
+            images: That accuracy is taken over; a few of them are no shift.
+        """
+        own, common = self.looks_of(seed), self.in_common(seed, looks)
+        if not common:
+            return ""
+        shifts = [each.val_accuracy - own[each.iteration].val_accuracy for each in common]
+        spread = statistics.fmean(self._spread(each.iteration) for each in common)
+        shift = statistics.fmean(shifts)
+        if abs(shift) > max(_LEAST_SHIFT, _SHIFT_OF_SPREAD * spread, _LEAST_IMAGES / images):
+            return (
+                f"its validation accuracy is {100 * shift:+.2f} points from the recorded curve "
+                f"of seed {seed} over {len(common)} looks until iteration "
+                f"{common[-1].iteration:,}"
+            )
+        for each in common:
+            low, high = self.band(each.iteration)
+            if not low <= each.val_accuracy <= high:
+                return (
+                    f"after {each.iteration:,} iterations its validation accuracy is "
+                    f"{100 * each.val_accuracy:.2f} %, recorded were "
+                    f"{100 * low:.2f} to {100 * high:.2f} %"
+                )
+        return ""
+
+    def band(self, iteration: int) -> tuple[float, float]:
+        """Where one more seed's validation accuracy lies in 99.9 of 100 cases."""
+        values = self._values(iteration)
+        count = len(values)
+        quantile = float(stats.t.isf(_OUTSIDE / 2, count - 1)) if count > 1 else _WIDE
+        half = quantile * max(self._spread(iteration), _LEAST_SPREAD) * (1 + 1 / count) ** 0.5
+        mean = statistics.fmean(values)
+        return max(0.0, mean - half), min(1.0, mean + half)
+
+    def _values(self, iteration: int) -> list[float]:
+        return [
+            look.val_accuracy
+            for run in self.runs
+            for look in run.looks
+            if look.iteration == iteration
+        ]
+
+    def _spread(self, iteration: int) -> float:
+        values = self._values(iteration)
+        return statistics.stdev(values) if len(values) > 1 else 0.0
+
+    def completed(self, result: TrialResult) -> TrialResult:
+        """Trial 0 as if its first part had gone on to the end, as recorded.
+
+        Accuracies are means over the recorded seeds, those of the checkpoints on the way too. Its
+        time is that of its own first part for each iteration; no time comes from a reference.
+        """
+        assert result.measurement is not None
+        asked, ended = int(result.trial.params["iterations"] or 1), self.iterations
+        # the figures of a share are projected to all iterations already
+        counted = asked if result.trial.projected else result.iterations
+        by_itself = f"stopped after {ended} iterations: {ENDED_ITSELF}" if ended < asked else ""
+        factor = ended / max(counted, 1)
+        measured = result.measurement
+        train_time_s = measured.train_time_s * factor
+        return dataclasses.replace(
+            result,
+            trial=dataclasses.replace(result.trial, share=min(1.0, result.iterations / ended)),
+            status=TrialStatus.STOPPED if by_itself else TrialStatus.COMPLETE,
+            reason=by_itself,
+            iterations=ended,
+            val_accuracy=self.val_accuracy,
+            test_accuracy=self.test_accuracy,
+            checkpoints=tuple(
+                Checkpoint(
+                    each.iteration,
+                    train_time_s * each.iteration / ended,
+                    None,
+                    each.val_accuracy,
+                )
+                for each in self.curve
+            ),
+            measurement=dataclasses.replace(
+                measured,
+                train_time_s=train_time_s,
+                cpu_user_s=measured.cpu_user_s * factor,
+                cpu_system_s=measured.cpu_system_s * factor,
+            ),
+            accuracy_from=self.words,
+        )
+
+    @property
+    def words(self) -> str:
+        """What it is, as reports name it."""
+        return f"reference of {len(self.runs)} seed{'s' if self.runs[1:] else ''}"
+
+    def with_run(self, run: ReferenceRun) -> Reference:
+        """The same with one more run."""
+        runs = sorted((*self.runs, run), key=lambda each: each.seed)
+        return Reference(**{**_fields(self), "runs": tuple(runs)})
+
+    def to_json(self) -> str:
+        """Serialise, one run a line; ``from_json`` reads it back to an equal value."""
+        head = {name: value for name, value in _fields(self).items() if name != "runs"}
+        lines = [
+            f" {json.dumps(name)}: {json.dumps(value, default=dict)}"
+            for name, value in head.items()
+        ]
+        runs = ",\n".join(
+            "  "
+            + json.dumps({"seed": each.seed, "looks": [[*asdict(k).values()] for k in each.looks]})
+            for each in self.runs
+        )
+        return "{\n" + ",\n".join(lines) + ',\n "runs": [\n' + runs + "\n ]\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Reference:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            ValueError, KeyError, TypeError: For anything else.
+        """
+        raw = json.loads(text)
+        runs = tuple(
+            ReferenceRun(int(each["seed"]), tuple(Look(*look) for look in each["looks"]))
+            for each in raw.pop("runs")
+        )
+        return cls(**raw, runs=runs)
+
+
+def _fields(reference: Reference) -> dict[str, Any]:
+    return {name: getattr(reference, name) for name in reference.__dataclass_fields__}
+
+
+def reference_name(framework: str, dataset: str, model: str) -> str:
+    """What the file of a reference is called, without its ending."""
+    return f"{framework}-{dataset}-{model}"
+
+
+def reference_folders(framework_path: str | None = None) -> list[Path]:
+    """Where references are looked for: one's own recordings, one's own tree, the project's."""
+    own = [root / "references" for root in framework_roots(framework_path)[:-1]]
+    return [tuner_home() / "references", *own, project_folder("references")]
+
+
+def find_reference(
+    framework: str, dataset: str, model: str, framework_path: str | None = None
+) -> Reference | None:
+    """The first reference of that name with at least one run; ``None`` without.
+
+    Raises:
+        ConfigError: If its file cannot be read.
+    """
+    for folder in reference_folders(framework_path):
+        found = read_reference(folder / f"{reference_name(framework, dataset, model)}.json")
+        if found and found.runs:
+            return found
+    return None
+
+
+def read_reference(path: Path) -> Reference | None:
+    """A reference's file; ``None`` if there is none.
+
+    Raises:
+        ConfigError: If it cannot be read.
+    """
+    try:
+        return Reference.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"reference {path} cannot be read: {error}; remove it, or record it anew: "
+            "python -m tuner reference"
+        ) from error
+
+
+def run_of(result: TrialResult) -> ReferenceRun:
+    """What a training of kind ``REFERENCE`` recorded."""
+    looks: Sequence[Look] = [
+        Look(each.iteration, each.val_accuracy, each.test_accuracy)
+        for each in result.checkpoints
+        if each.test_accuracy is not None
+    ]
+    return ReferenceRun(result.trial.seed, tuple(looks))

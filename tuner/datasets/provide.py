@@ -1,0 +1,300 @@
+"""Data sets: found or fetched, checked, split, and kept as the plain files that workers read.
+
+A prepared data set is a folder of six uncompressed idx files (the format of MNIST, LeCun et al.
+1998, doi:10.1109/5.726791), which ``tuner.datasets.images`` describes, and a record beside them,
+``dataset.json``, with the SHA-256 of each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.config.catalogue import load_dataset_config, tuner_home
+from tuner.config.schema import DatasetConfig
+from tuner.datasets.downloads import file_sha256
+from tuner.datasets.images import (
+    PACKAGES,
+    check_name,
+    check_source,
+    describe_split,
+    encode_idx,
+    obtain,
+)
+from tuner.progress import ProgressCallback, no_progress
+from tuner.values.errors import DatasetUnavailable, StorageError
+
+if TYPE_CHECKING:
+    from tuner.datasets.images import Obtained, Splits
+
+SPLITS = ("train", "validation", "test")
+_FORMAT = 1
+_RECORD = "dataset.json"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A data set on disk, ready for workers.
+
+    Attributes:
+        name: The data set really used, another than asked for after a fallback.
+        requested: The data set asked for.
+        folder: Holds the six idx files.
+        height: Of an image, in pixels.
+        width: Of an image, in pixels.
+        channels: Values a pixel, each 0–255.
+        classes: Labels are 0 to ``classes - 1``.
+        sizes: Images of each split.
+        split: How the splits were made, in words.
+        digest: SHA-256 over the six files, so of the data and the split: two studies with the
+            same digest used the same images in the same order.
+        origin: Where the data came from when they were prepared.
+        source: ``cache`` if they had been prepared before, else as ``origin``:
+            ``TUNER_DATA_MIRROR``, a mirror's address, or a package and its version.
+        warning: One line about a fallback or about faults of the data; empty if there are none.
+    """
+
+    name: str
+    requested: str
+    folder: Path
+    height: int
+    width: int
+    channels: int
+    classes: int
+    sizes: Mapping[str, int]
+    split: str
+    digest: str
+    origin: str
+    source: str
+    warning: str = ""
+
+    def images(self, split: str) -> Path:
+        """The idx file of a split's images."""
+        return self.folder / f"{split}-images.idx"
+
+    def labels(self, split: str) -> Path:
+        """The idx file of a split's labels."""
+        return self.folder / f"{split}-labels.idx"
+
+    def facts(self) -> dict[str, str]:
+        """What a report says about the data, as printable text by name."""
+        sizes = ", ".join(f"{self.sizes[split]:,} {split}" for split in SPLITS)
+        cached = " (cached)" if self.source == "cache" != self.origin else ""
+        facts = {
+            "name": self.name,
+            "images": f"{sizes}; {self.height}x{self.width}x{self.channels}",
+            "classes": str(self.classes),
+            "split": self.split,
+            "digest": self.digest,
+            "source": f"{self.origin}{cached}",
+        }
+        return facts | ({"warning": self.warning} if self.warning else {})
+
+
+def load_dataset(
+    config: DatasetConfig, home: Path | None = None, progress: ProgressCallback = no_progress
+) -> Dataset:
+    """Return the data set, prepared on first use and checked on every use.
+
+    Safe when several processes ask at once. A corrupt cache is named in a logged warning and
+    prepared again.
+
+    Args:
+        config: Which data set, its sources and the sizes of its splits.
+        home: The cache folder; ``TUNER_HOME`` by default.
+        progress: Told what is being fetched or prepared.
+
+    Raises:
+        ConfigError: If ``config`` cannot be used, such as a split larger than the data.
+        DatasetUnavailable: If no source has it and there is no fallback.
+        StorageError: If the cache folder cannot be written.
+    """
+    check_source(config)
+    try:
+        return _load(config, home or tuner_home(), progress)
+    except DatasetUnavailable as error:
+        if config.on_unavailable != "fallback" or not config.fallback:
+            raise
+        reason = str(error)
+    # its own fallback is not followed, so that two data sets cannot name each other
+    other = dataclasses.replace(load_dataset_config(config.fallback), on_unavailable="error")
+    used = load_dataset(other, home, progress)
+    warning = (
+        f"{used.name} ({sum(used.sizes.values()):,} images) is used in place of {config.name}: "
+        f"{reason}, or set dataset.on_unavailable=error to stop here"
+    )
+    warning = "; ".join(filter(None, [warning, used.warning]))
+    return dataclasses.replace(used, requested=config.name, warning=warning)
+
+
+def list_cached(home: Path | None = None) -> list[Dataset]:
+    """The prepared data sets by name, one for each split; those without a record are left out."""
+    found = []
+    for folder in _folders("*", home or tuner_home()):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            found.append(_read_record(folder)[0])
+    return found
+
+
+def check_dataset(name: str, home: Path | None = None) -> list[Path]:
+    """Hash the prepared files of a data set, all its splits; return those that are corrupt.
+
+    Raises:
+        ConfigError: If ``name`` cannot be a data set.
+        DatasetUnavailable: If it was never prepared.
+    """
+    check_name("data set", name)
+    folders = _folders(name, home or tuner_home())
+    if not folders:
+        raise DatasetUnavailable(
+            f"data set {name} is not cached; python -m tuner datasets get {name} prepares it"
+        )
+    return [path for folder in folders for path in _corrupt_files(folder)]
+
+
+def remove_dataset(name: str, home: Path | None = None) -> int:
+    """Remove a data set's prepared files and downloads; return the bytes freed.
+
+    Raises:
+        ConfigError: If ``name`` cannot be a data set.
+        StorageError: If they cannot be removed.
+    """
+    check_name("data set", name)
+    home = home or tuner_home()
+    freed = 0
+    with _writing(home), _lock(name, home):
+        for folder in [*_folders(name, home), home / "downloads" / name]:
+            freed += sum(path.stat().st_size for path in folder.glob("*"))
+            if folder.exists():
+                shutil.rmtree(folder)
+    return freed
+
+
+def _load(config: DatasetConfig, home: Path, progress: ProgressCallback) -> Dataset:
+    folder = home / "datasets" / f"{config.name}-{_recipe(config)[:12]}"
+    if not _corrupt_files(folder):
+        return _read_record(folder)[0]
+    progress(f"preparing {config.name}", None)
+    with _writing(home), _lock(config.name, home):
+        corrupt = _corrupt_files(folder)
+        if not corrupt:  # another process was first
+            return _read_record(folder)[0]
+        if folder.exists():
+            for path in corrupt:
+                logger.warning("%s is corrupt or missing; the data set is prepared again", path)
+        obtained = obtain(config, home / "downloads" / config.name, progress)
+        _store(folder, config, obtained)
+        return dataclasses.replace(_read_record(folder)[0], source=obtained.origin)
+
+
+def _recipe(config: DatasetConfig) -> str:
+    """Digest of what determines the six files, known before they are there."""
+    test = config.test if config.source in PACKAGES else 0
+    recipe = [_FORMAT, config.source, list(config.files.values()), config.validation, test]
+    return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _writing(home: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"data sets cannot be kept in {home}: {error.strerror or error}; "
+            "set TUNER_HOME to a folder that can be written and has room"
+        ) from error
+
+
+def _lock(name: str, home: Path) -> contextlib.AbstractContextManager[Any]:
+    from filelock import FileLock  # 40 ms
+
+    (home / "datasets").mkdir(parents=True, exist_ok=True)
+    return FileLock(home / "datasets" / f".{name}.lock")
+
+
+def _folders(name: str, home: Path) -> list[Path]:
+    return sorted((home / "datasets").glob(f"{name}-{'[0-9a-f]' * 12}"))
+
+
+# --- the prepared folder
+
+
+def _read_record(folder: Path) -> tuple[Dataset, dict[str, str]]:
+    """The data set of a folder, and the SHA-256 that each of its files should have."""
+    record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+    files = record.pop("files")
+    # six exact names, in order: a record cannot point the checks elsewhere
+    files = {path: files[path] for path in _file_names()}
+    name = record["name"]
+    return Dataset(**record, requested=name, folder=folder, source="cache"), files
+
+
+def _file_names() -> list[str]:
+    return [f"{split}-{kind}.idx" for split in SPLITS for kind in ("images", "labels")]
+
+
+def _corrupt_files(folder: Path) -> list[Path]:
+    try:
+        dataset, files = _read_record(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return [folder / _RECORD]
+    corrupt = [folder / name for name, sha256 in files.items() if not _fits(folder / name, sha256)]
+    return corrupt or ([] if dataset.digest == _digest(files) else [folder / _RECORD])
+
+
+def _fits(path: Path, sha256: str) -> bool:
+    try:
+        return file_sha256(path) == sha256
+    except OSError:
+        return False
+
+
+def _digest(files: Mapping[str, str]) -> str:
+    return hashlib.sha256(
+        "".join(f"{files[name]}\n" for name in _file_names()).encode()
+    ).hexdigest()
+
+
+def _store(folder: Path, config: DatasetConfig, obtained: Obtained) -> None:
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    try:
+        partial.mkdir()
+        record = _write_files(partial, obtained.splits)
+        record |= {"name": config.name, "split": describe_split(config)}
+        record |= {"origin": obtained.origin, "warning": obtained.warning}
+        (partial / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        if folder.exists():
+            shutil.rmtree(folder)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_files(folder: Path, splits: Splits) -> dict[str, Any]:
+    files = {}
+    for split, arrays in splits.items():
+        for kind, array in zip(("images", "labels"), arrays, strict=True):
+            contents = encode_idx(array)
+            (folder / f"{split}-{kind}.idx").write_bytes(contents)
+            files[f"{split}-{kind}.idx"] = hashlib.sha256(contents).hexdigest()
+    shape = splits["train"][0].shape
+    return {
+        "height": shape[-2],
+        "width": shape[-1],
+        "channels": shape[1] if len(shape) == 4 else 1,
+        "classes": 1 + max(int(labels.max()) for _, labels in splits.values()),
+        "sizes": {split: len(labels) for split, (_, labels) in splits.items()},
+        "digest": _digest(files),
+        "files": files,
+    }

@@ -1,0 +1,1 @@
+"""The race of the runtime settings: which of them train fastest on this machine."""

@@ -1,0 +1,131 @@
+"""The race on this machine: its workers are real, and what it finds is kept for later studies."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tuner.config.schema import SearchConfig
+from tuner.race.race import Race
+from tuner.storage.study_folder import write_atomically
+from tuner.trials.session import TrialSetup, WorkerSession
+from tuner.values.errors import NoTrialSucceeded
+from tuner.values.runtime_map import RuntimeMap
+from tuner.values.space import SearchSpace
+from tuner.values.trial import Params
+
+
+class MachineRace:
+    """A race with the workers of this machine.
+
+    Args:
+        setup: Whose workers run.
+        space: Whose runtime params are raced.
+        default: The framework's own default.
+        fingerprint: Of machine and packages: another one makes another map.
+        maps: Folder of the maps that studies on this machine share.
+        config: How long a probe is, and how much of the budget the race may take.
+        budget_s: Of the whole study, seconds.
+        check: Called between probes; what it raises ends the race.
+        tell: Called with what is being done and the fraction (0–1) of its budget used.
+    """
+
+    def __init__(
+        self,
+        setup: TrialSetup,
+        space: SearchSpace,
+        default: Params,
+        fingerprint: str,
+        maps: Path,
+        *,
+        config: SearchConfig,
+        budget_s: float,
+        check: Callable[[], None],
+        tell: Callable[[str, float], None],
+    ) -> None:
+        self._setup = setup
+        data = setup.dataset
+        identity = {
+            **setup.identity(fingerprint),
+            "data": [data.channels, data.height, data.width, data.classes, setup.model],
+            "params": [sorted(space.runtime.items()), space.params["batch_size"], dict(default)],
+        }
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode())
+        # a study goes on with what it knew, whatever others have learnt meanwhile
+        own, shared = (
+            setup.folder.parent / "runtimes.json",
+            maps / f"{digest.hexdigest()[:16]}.json",
+        )
+        self._places = own, shared
+        known, place = _read(self._places)
+        self._race = Race(
+            space=space,
+            default=default,
+            open_session=self._open,
+            budget_s=config.race_share * budget_s,
+            check=check,
+            tell=tell,
+            repeats=setup.measure.repeats,
+            probe_s=config.probe_s,
+            known=known,
+            recorded=place == shared,
+        )
+
+    @property
+    def known(self) -> RuntimeMap:
+        """What is known so far; empty before the race began."""
+        return self._race.known
+
+    @property
+    def recorded(self) -> bool:
+        """Whether what is known is an earlier study's, and not yet seen to hold now."""
+        return self._race.recorded
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to try, or no time."""
+        return self._race.over
+
+    def run(self, most_s: float) -> None:
+        """Race on, for so many seconds at most.
+
+        The first time the default's own pace is measured at least.
+
+        Raises:
+            NoTrialSucceeded: If no setting could be measured.
+        """
+        try:
+            self._race.run(most_s)
+        finally:
+            if self.known.probes:
+                self._write()
+        if not self.known.probes:
+            setting, reason = self.known.faults[0]
+            raise NoTrialSucceeded(f"no runtime setting could be raced; {setting}: {reason}")
+
+    @contextlib.contextmanager
+    def _open(self, params: Params) -> Iterator[WorkerSession]:
+        """A worker with a folder of its own, which goes with it."""
+        parent = self._setup.folder.parent
+        with tempfile.TemporaryDirectory(dir=parent, prefix="race-") as scratch:
+            setup = dataclasses.replace(self._setup, folder=Path(scratch))
+            with WorkerSession(setup, params) as session:
+                yield session
+
+    def _write(self) -> None:
+        for path in self._places:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, self.known.to_json())
+
+
+def _read(places: tuple[Path, ...]) -> tuple[RuntimeMap, Path | None]:
+    """The first map that can be read, and where that was."""
+    for path in places:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return RuntimeMap.from_json(path.read_text(encoding="utf-8")), path
+    return RuntimeMap(), None

@@ -1,0 +1,234 @@
+"""Which verified configuration a job should run with, under limits; pure but for its templates.
+
+Only verified points are recommended: figures of the search were chosen for being good. Unless
+asked otherwise, only those that are proven to lose no accuracy against the framework's default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.recommendation.evidence import MARGIN, Evidence, percent
+from tuner.values.errors import ConfigError, NothingRecommended
+from tuner.values.trial import Params, ParamValue
+
+OBJECTIVES = ("train_time_s", "accuracy", "memory_mb")
+_LOSS = "max_accuracy_loss"
+_BREAKABLE = ("max_train_time_s", "max_memory_mb", "min_accuracy", _LOSS)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job allows; ``None`` is no limit. Seconds, MiB, fractions 0–1, CPUs.
+
+    Times hold for as many CPUs, and as many such jobs side by side on the host, as they were
+    measured with, so ``cores`` and ``jobs_per_host`` are asked for exactly. ``min_accuracy`` is a
+    floor as ``Evidence.keeps_accuracy`` has it, ``max_accuracy_loss`` is kept by what is proven
+    to lose no more against its framework's default. Both hold at once: to trade accuracy down to
+    a floor, set the loss to ``None``.
+    """
+
+    max_train_time_s: float | None = None
+    max_memory_mb: float | None = None
+    min_accuracy: float | None = None
+    max_accuracy_loss: float | None = MARGIN
+    cores: int | None = None
+    jobs_per_host: int = 1
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` for a value that cannot be meant."""
+        if self.jobs_per_host < 1:
+            raise ConfigError(f"jobs_per_host must be at least 1, got {self.jobs_per_host}")
+        loss = self.max_accuracy_loss
+        if loss is not None and not 0 <= loss <= 1:
+            raise ConfigError(
+                f"{_LOSS} must be a fraction from 0 to 1 (0.002 is 0.2 points) or none, got {loss}"
+            )
+
+    def words(self, *names: str) -> str:
+        """The limits of these names as they are written; all that are set without names."""
+        given = names or [name for name in _BREAKABLE if getattr(self, name) is not None]
+        return ", ".join(f"{name}={getattr(self, name):g}" for name in given)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The point to run with, and the other points that keep the limits, best first.
+
+    Attributes:
+        note: Why it is the untouched default, where it is; else empty.
+    """
+
+    choice: Evidence
+    alternatives: tuple[Evidence, ...]
+    note: str = ""
+
+
+def recommend(
+    evidence: Sequence[Evidence], limits: Limits, objective: str = "train_time_s"
+) -> Recommendation:
+    """The best configuration by ``objective`` among those that keep all limits.
+
+    The untouched default is chosen only where nothing that is proven faster takes its place.
+
+    Raises:
+        ConfigError: If there is no such objective, or a limit cannot be meant.
+        NothingRecommended: If there is no evidence, or nothing keeps the limits; the message
+            says which limit binds and what comes nearest.
+    """
+    if objective not in OBJECTIVES:
+        raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    limits.check()
+    if not evidence:
+        raise NothingRecommended(
+            "no verified study is on record here; run python -m tuner framework=... dataset=... "
+            "first, or say where it was tracked (tracking_uri=)"
+        )
+    for name in ("jobs_per_host", "cores"):
+        evidence = _measured_so(evidence, name, getattr(limits, name))
+    fitting = _ranked(evidence, limits, objective)
+    if not fitting:
+        raise _why_nothing(evidence, limits)
+    choice, *others = fitting
+    note = _why_default(evidence, limits, objective) if choice.is_default else ""
+    return Recommendation(choice, tuple(others), note)
+
+
+def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) -> list[Evidence]:
+    """What was measured under a circumstance that times depend on."""
+    found = [each for each in evidence if wanted in (None, getattr(each, name))]
+    if not found:
+        known = sorted({getattr(each, name) for each in evidence} - {0})
+        raise NothingRecommended(
+            f"nothing was measured with {name}={wanted}; there is "
+            f"{', '.join(map(str, known)) or 'nothing on record about it'}",
+            binding=[name],
+        )
+    return found
+
+
+def _ranked(evidence: Sequence[Evidence], limits: Limits, objective: str) -> list[Evidence]:
+    """What keeps the limits, the best first; what stands back behind another comes last.
+
+    A default stands back behind what is proven to be faster and to lose nothing, except where
+    memory is asked for: figures of accuracy differ by chance. What is not proven to be faster
+    stands back behind the default where time is asked for.
+    """
+    fitting = [each for each in evidence if not _violations(each, limits)]
+    defaults = {_place(each) for each in fitting if each.is_default}
+    replaced = {_place(each) for each in fitting if each.is_faster and each.no_loss}
+
+    def stands_back(point: Evidence) -> bool:
+        if point.is_default:
+            return objective != "memory_mb" and _place(point) in replaced
+        return objective == "train_time_s" and not point.is_faster and _place(point) in defaults
+
+    sign = -1 if objective == "accuracy" else 1
+    fitting.sort(
+        key=lambda each: (stands_back(each), sign * getattr(each, objective), -each.accuracy)
+    )
+    return fitting
+
+
+def _place(point: Evidence) -> tuple[str, str]:
+    """What a default is a default of."""
+    return point.framework, point.model
+
+
+def _violations(point: Evidence, limits: Limits) -> dict[str, float]:
+    """By how much, as a fraction of the limit, each broken limit is broken."""
+    broken = {}
+    for name, limit, value in (
+        ("max_train_time_s", limits.max_train_time_s, point.train_time_s),
+        ("max_memory_mb", limits.max_memory_mb, point.memory_mb),
+    ):
+        if limit is not None and value > limit:
+            broken[name] = (value - limit) / max(limit, 1e-9)
+    floor, loss = limits.min_accuracy, limits.max_accuracy_loss
+    if floor is not None and not point.keeps_accuracy(floor):
+        broken["min_accuracy"] = (floor - point.test_accuracy.low) / max(floor, 1e-9)
+    if loss is not None and not point.loses_at_most(loss):
+        broken[_LOSS] = max(0.0, -point.accuracy_gain.low - loss) / max(loss, 1e-9)
+    return broken
+
+
+def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> NothingRecommended:
+    relaxed = dataclasses.replace(limits, max_accuracy_loss=None)
+    otherwise = _ranked(evidence, relaxed, OBJECTIVES[0])
+    if otherwise:
+        return _too_lossy(evidence, limits, otherwise[0])
+    nearest = min(evidence, key=lambda each: max(_violations(each, relaxed).values()))
+    alone = set.intersection(*(set(_violations(each, relaxed)) for each in evidence))
+    binding = sorted(alone or _violations(nearest, relaxed))
+    return NothingRecommended(
+        f"nothing measured keeps {limits.words(*binding)}"
+        f"{'' if alone else ' together with the other limits'}; the nearest takes "
+        f"{_costs(nearest)}: {dict(nearest.params)}",
+        binding,
+        nearest.summary(),
+    )
+
+
+def _too_lossy(
+    evidence: Sequence[Evidence], limits: Limits, instead: Evidence
+) -> NothingRecommended:
+    """Nothing keeps the limits only because of what may be lost; ``instead`` keeps the others."""
+    lossless = [set(_violations(each, limits)) for each in evidence]
+    lossless = [each for each in lossless if _LOSS not in each] or [set()]
+    others = sorted(set.intersection(*lossless) or set.union(*lossless))
+    together = f" together with {limits.words(*others)}" if others else ""
+    return NothingRecommended(
+        f"nothing measured is proven to keep {limits.words(_LOSS)}{together}; {_LOSS}=none would "
+        f"give {_costs(instead)}, {instead.difference}: {dict(instead.params)}",
+        [_LOSS, *others],
+        instead.summary(),
+    )
+
+
+def _costs(point: Evidence) -> str:
+    whose = f" with {point.framework}" if point.framework else ""
+    return (
+        f"{point.train_time_s:.1f} s and {point.memory_mb:.0f} MiB for "
+        f"{percent(point.test_accuracy)}{whose}"
+    )
+
+
+_NOTHING_BETTER = {
+    "train_time_s": "nothing faster is proven to keep",
+    "accuracy": "nothing faster is proven as accurate among what keeps",
+    "memory_mb": "nothing else needs less memory among what keeps",
+}
+
+
+def _why_default(evidence: Sequence[Evidence], limits: Limits, objective: str) -> str:
+    """Why the answer is the untouched default, and what would be had by allowing a loss."""
+    kept = limits.words() if limits.max_accuracy_loss is not None else "the limits"
+    note = f"this is the untouched default: {_NOTHING_BETTER[objective]} {kept}"
+    relaxed = dataclasses.replace(limits, max_accuracy_loss=None)
+    best = _ranked(evidence, relaxed, objective)[0]
+    if best.is_default:
+        return note
+    return f"{note}; {_LOSS}=none would give {_costs(best)}, {best.difference}"
+
+
+def fill_settings(template: Path, params: Params) -> str:
+    """The framework's own settings file with ``params`` filled in.
+
+    ``$name`` is a param, ``$name_80pct`` is 80 % of it, rounded down.
+    """
+    text = template.read_text(encoding="utf-8")
+    return string.Template(text).safe_substitute(_Values(params))
+
+
+class _Values(dict[str, ParamValue]):
+    """Params by name, and their percentages."""
+
+    def __missing__(self, name: str) -> ParamValue:
+        param, _, percent = name.removesuffix("pct").rpartition("_")
+        if not name.endswith("pct") or not percent.isdecimal():
+            raise KeyError(name)
+        return int(self[param] or 0) * int(percent) // 100

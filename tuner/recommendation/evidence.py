@@ -1,0 +1,313 @@
+"""What a verified configuration proves: its figures, and the assurance that goes with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tuner.config.schema import VerifyConfig
+from tuner.measure import fingerprint
+from tuner.tracking import StudyRecord
+from tuner.values.trial import Interval, Params
+from tuner.values.verified import Role
+
+MARGIN = VerifyConfig.accuracy_margin
+"""Loss of accuracy (fraction) that counts as none where a study does not say."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One verified configuration, as read back from MLflow.
+
+    Attributes:
+        params: What to run with.
+        figures: Its entry in ``front.json``: every figure with its interval.
+        run_ids: MLflow runs that prove the figures.
+        study: MLflow run of the study.
+        framework: Name of the framework.
+        model: ``default`` or ``lenet``.
+        fingerprint: Of the machine and libraries it was measured on.
+        measured_at: Seconds since the epoch.
+        dataset: Name of the data set it was measured on.
+        requested: Name of the data set that the study was asked for.
+        cores: CPUs that its trials owned; 0 if that is not on record.
+        jobs_per_host: How many such jobs shared the host while it was measured.
+        default: The entry of the default that it was compared with; empty if not on record.
+        margin: Loss of accuracy (fraction) that counted as none in its study.
+        reference: Where the default's accuracy comes from, in words; empty for its own runs.
+        default_part: Which part of the default it was compared with; empty for the whole.
+        sandboxed: Whether its workers ran in a sandbox.
+    """
+
+    params: Params
+    figures: Mapping[str, Any]
+    run_ids: tuple[str, ...]
+    study: str
+    framework: str = ""
+    model: str = "default"
+    fingerprint: str = ""
+    measured_at: float = 0.0
+    dataset: str = ""
+    requested: str = ""
+    cores: int = 0
+    jobs_per_host: int = 1
+    default: Mapping[str, Any] = field(default_factory=dict)
+    margin: float = MARGIN
+    reference: str = ""
+    default_part: str = ""
+    sandboxed: bool = True
+
+    @cached_property
+    def train_time_s(self) -> float:
+        """Seconds of training."""
+        return float(self.figures["train_time_s"]["value"])
+
+    @cached_property
+    def job_time_s(self) -> Interval:
+        """Seconds of training that one job will take, with the interval of this prediction.
+
+        A run more varies by itself as well as those that were measured, so with n of them this
+        is the square root of n + 1 wider (in logarithms) than the interval of their mean.
+        """
+        time_s = Interval(**self.figures["train_time_s"])
+        wider = math.sqrt(len(self.figures["runs"]) + 1)
+        return Interval(
+            time_s.value,
+            time_s.value * (time_s.low / time_s.value) ** wider,
+            time_s.value * (time_s.high / time_s.value) ** wider,
+        )
+
+    @property
+    def jobs_per_hour(self) -> float:
+        """Trainings that the host ends in an hour, with as many at once as were measured."""
+        return self.jobs_per_host * 3600 / self.train_time_s
+
+    @cached_property
+    def memory_mb(self) -> float:
+        """Peak memory, MiB."""
+        return float(self.figures["peak_memory_bytes"]) / 2**20
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy, fraction 0–1."""
+        return self.test_accuracy.value
+
+    @cached_property
+    def test_accuracy(self) -> Interval:
+        """Test accuracy with its interval, fractions 0–1."""
+        return _interval(self.figures["test_accuracy"])
+
+    @cached_property
+    def is_default(self) -> bool:
+        """Whether it is the framework's own default, which is compared with nothing."""
+        return self.figures.get("comparison") is None
+
+    @cached_property
+    def speedup(self) -> Interval:
+        """Default's training time divided by this one's; 1 for the default."""
+        return Interval(1, 1, 1) if self.is_default else _interval(self._versus["speedup"])
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether it is proven that it trains faster than the default."""
+        return self.speedup.low > 1
+
+    @cached_property
+    def accuracy_gain(self) -> Interval:
+        """Test accuracy minus the default's, a fraction; 0 for the default."""
+        return Interval(0, 0, 0) if self.is_default else _interval(self._versus["accuracy_gain"])
+
+    @cached_property
+    def default_accuracy(self) -> float:
+        """Test accuracy that was measured of its default, fraction 0–1; 0 if not on record."""
+        own = self.figures if self.is_default else self.default
+        return float(own["test_accuracy"]["value"]) if own else 0.0
+
+    @cached_property
+    def role(self) -> str:
+        """What it was verified for; older studies did not say it."""
+        said = Role.NO_LOSS if self._said_no_loss else Role.TRADE_OFF
+        guess = Role.DEFAULT if self.is_default else said
+        return str(self.figures.get("role") or guess.value)
+
+    @cached_property
+    def no_loss(self) -> bool:
+        """Whether no loss of accuracy is proven against the whole default; so it is of itself."""
+        if self.default_part:
+            return False
+        return self.is_default or (self._said_no_loss and self._against_whole_default)
+
+    def loses_at_most(self, loss: float) -> bool:
+        """Whether it is proven that it loses no more accuracy (fraction) than ``loss``.
+
+        From the study's margin upwards its own proof of no loss suffices; that one was looked at
+        as was planned. For any other number, the interval of the difference has to lie above it.
+        """
+        if self.default_part:
+            return False
+        if self.is_default or (self.no_loss and loss >= self.margin):
+            return True
+        by_interval = loss != self.margin and self.accuracy_gain.low > -loss
+        return by_interval and self._against_whole_default
+
+    def keeps_accuracy(self, floor: float) -> bool:
+        """Whether its accuracy is proven to be at least ``floor``, as far as anything proves it.
+
+        Either the lower end of its interval reaches the floor, or the default was measured at or
+        above the floor, and this is the default or is proven to lose nothing against it. Without
+        the second, a floor just below the default's accuracy would rule out the default itself.
+        """
+        if self.test_accuracy.low >= floor:
+            return True
+        return self.no_loss and self.default_accuracy >= floor
+
+    @cached_property
+    def assurance(self) -> str:
+        """How sure it is that nothing is lost, or what is lost, in words."""
+        return f"{self._words}{'' if self.sandboxed else '; measured without a sandbox'}"
+
+    @property
+    def _words(self) -> str:
+        measured = f"accuracy {percent(self.test_accuracy)}"
+        if self.default_part:
+            return f"{measured}; what the default reaches at its end is not known"
+        if self.is_default:
+            return f"the untouched default: {measured}"
+        what = "the default's own params at another runtime setting; "
+        lead = f"runtime only: {what}" if self.role == Role.RUNTIME_ONLY.value else ""
+        if self.no_loss:
+            confidence = float(self.figures.get("confidence", VerifyConfig.confidence))
+            return (
+                f"{lead or 'no loss: '}a loss of more than {100 * self.margin:g} points is ruled "
+                f"out at {100 * confidence:g} % confidence, {self._runs_compared}"
+            )
+        partly = "" if self._against_whole_default else ", which was trained only in part"
+        return f"{lead}{measured}, {self.difference}{partly}"
+
+    @property
+    def difference(self) -> str:
+        """How far its accuracy is from the default's, in words."""
+        gain = 100 * self.accuracy_gain.value
+        return f"{abs(gain):.2f} points {'above' if gain > 0 else 'below'} the default"
+
+    @property
+    def _runs_compared(self) -> str:
+        own = self.figures.get("accuracy_from") or _runs(self.figures)
+        known_from = self.default.get("accuracy_from") or self.reference
+        return f"{own} against the default's ({known_from or _runs(self.default)})"
+
+    @property
+    def _versus(self) -> Mapping[str, Any]:
+        versus: Mapping[str, Any] = self.figures["comparison"]
+        return versus
+
+    @cached_property
+    def _said_no_loss(self) -> bool:
+        if self.is_default:
+            return True
+        return bool(self._versus.get("no_loss", self._versus.get("accuracy_kept")))
+
+    @cached_property
+    def _against_whole_default(self) -> bool:
+        """Whether the default's accuracy is that of its whole training.
+
+        A projected default (``budget=quick``) without a reference gives that of a shorter one,
+        and only what trains with the same params is fairly compared with it.
+        """
+        if self.role == Role.RUNTIME_ONLY.value or not self.default.get("projected"):
+            return True
+        return bool(self.reference or self.default.get("accuracy_from"))
+
+    def summary(self) -> dict[str, Any]:
+        """What it is, what it costs and what it loses, as plain values."""
+        return {
+            "framework": self.framework,
+            "role": self.role,
+            "no_loss": self.no_loss,
+            "params": dict(self.params),
+            "test_accuracy": self.accuracy,
+            "train_time_s": self.train_time_s,
+            "peak_memory_mb": self.memory_mb,
+        }
+
+
+def percent(accuracy: Interval) -> str:
+    """An accuracy with its interval: ``97.07 % (96.74-97.40)``."""
+    return f"{100 * accuracy.value:.2f} % ({100 * accuracy.low:.2f}-{100 * accuracy.high:.2f})"
+
+
+def _interval(entry: Mapping[str, float | None]) -> Interval:
+    """An interval of ``front.json``; an end that could not be given is at infinity."""
+    value, low, high = (entry[name] for name in ("value", "low", "high"))
+    return Interval(
+        math.nan if value is None else value,
+        -math.inf if low is None else low,
+        math.inf if high is None else high,
+    )
+
+
+def _runs(figures: Mapping[str, Any]) -> str:
+    number = int(figures.get("full_runs", 1))
+    return f"{number} run{'s' if number != 1 else ''}"
+
+
+def evidence_of(record: StudyRecord) -> list[Evidence]:
+    """The verified points of one study."""
+    front = record.front
+    verified: Sequence[Mapping[str, Any]] = front.get("verified", [])
+    default = next((each for each in verified if each.get("comparison") is None), {})
+    cores = str(front["machine"].get("cores", "")).split()
+    return [
+        Evidence(
+            params=point["params"],
+            figures=point,
+            run_ids=tuple(
+                record.run_ids[name] for name in point["runs"] if name in record.run_ids
+            ),
+            study=record.run_id,
+            framework=str(front.get("framework", "")),
+            model=str(front.get("model", "default")),
+            fingerprint=fingerprint(front["machine"], front["runtime"]),
+            measured_at=record.ended,
+            dataset=str(front.get("dataset", "")),
+            requested=record.requested,
+            cores=int(cores[0]) if cores and cores[0].isdecimal() else 0,
+            jobs_per_host=int(front["machine"].get("jobs_per_host", 1)),
+            default=default,
+            margin=float(front.get("accuracy_margin", MARGIN)),
+            reference=str(front.get("reference") or ""),
+            default_part=str(front.get("default_part") or ""),
+            sandboxed=front["machine"].get("sandbox") != "off",
+        )
+        for point in verified
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyAnswers:
+    """What one study proved of what users ask first; ``None`` where it proved nothing.
+
+    Attributes:
+        no_loss: The fastest configuration that is faster than the default and loses nothing.
+        runtime_only: The default's own params at the fastest runtime setting, if faster.
+        most_accurate: The most accurate of those that are more accurate than the default.
+    """
+
+    no_loss: Evidence | None
+    runtime_only: Evidence | None
+    most_accurate: Evidence | None
+
+
+def answers_among(evidence: Sequence[Evidence]) -> StudyAnswers:
+    """Pick the answers among the points of one study, as ``results.answers_of`` does."""
+    lossless = [each for each in evidence if each.is_faster and each.no_loss]
+    runtimes = [each for each in lossless if each.role == Role.RUNTIME_ONLY.value]
+    better = [each for each in evidence if each.accuracy_gain.low > 0 and not each.default_part]
+    return StudyAnswers(
+        no_loss=max(lossless, key=lambda each: each.speedup.value, default=None),
+        runtime_only=max(runtimes, key=lambda each: each.speedup.value, default=None),
+        most_accurate=max(better, key=lambda each: each.accuracy, default=None),
+    )

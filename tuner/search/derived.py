@@ -1,0 +1,203 @@
+"""Points of the front that were never run: a checkpoint of one run at the pace of another setting.
+
+Accuracy after some iterations depends on the params that are learnt with, time an iteration on the
+runtime setting and the batch size. So every checkpoint of a run is a result of its own, and with
+it goes the time that the fastest setting takes (and where memory or CPU time count, that of the
+thriftiest). Such points are marked ``DERIVED`` until they are verified.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tuner.config.schema import Constraint
+from tuner.values.pareto import Direction, Objective, pareto_front
+from tuner.values.runtime_map import RuntimeMap
+from tuner.values.space import SearchSpace
+from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
+
+_MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
+_LEAST_GAIN = 1.2  # of trainings a second, for which several run side by side
+_CPU = {"cpu_user_s", "cpu_system_s"}
+_WORTH_A_THREAD = 1.1  # times as fast, that more threads must be to be worth it
+_COST = Objective("cost", "cost", Direction.MINIMIZE)
+_MOST_SETTINGS = 3  # a batch size; more would be hard to tell apart
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What the checkpoints of runs stand for at the runtime settings that were raced.
+
+    Attributes:
+        space: What is no member of it is left out.
+        runtimes: What the race found.
+        objectives: Of the study. Where memory or CPU time count, slower settings may be worth it.
+        constraints: A setting that needs more memory than these allow is not used.
+    """
+
+    space: SearchSpace
+    runtimes: RuntimeMap
+    objectives: Sequence[Objective] = ()
+    constraints: Sequence[Constraint] = ()
+
+    def settings(self, batch_size: int) -> list[dict[str, ParamValue]]:
+        """The settings that are worth training this batch size with, the fastest first.
+
+        Raises:
+            ValueError: If no setting is known.
+        """
+        known = self.runtimes
+        metrics = {each.metric for each in self.objectives}
+        limit = min(
+            (
+                each.limit / each.objective.scale
+                for each in self.constraints
+                if each.upper and each.objective.metric in _MEMORY
+            ),
+            default=math.inf,
+        )
+        allowed = [
+            each
+            for each in known.settings
+            if limit == math.inf or known.peak_memory(each, batch_size) <= limit
+        ] or [min(known.settings, key=lambda each: known.peak_memory(each, batch_size))]
+        if not metrics & (_MEMORY | _CPU):
+            return [self._thrifty(allowed, batch_size)]
+        costs = [
+            [
+                known.pace_s(each, batch_size),
+                known.peak_memory(each, batch_size) if metrics & _MEMORY else 0.0,
+                known.pace_s(each, batch_size) * known.cores_used(each, batch_size)
+                if metrics & _CPU
+                else 0.0,
+            ]
+            for each in allowed
+        ]
+        front = pareto_front(costs, [_COST, _COST, _COST])
+        return [allowed[index] for index in front[:_MOST_SETTINGS]]
+
+    def _thrifty(
+        self, settings: Sequence[dict[str, ParamValue]], batch_size: int
+    ) -> dict[str, ParamValue]:
+        """The fastest, or one of fewer threads that is nearly as fast.
+
+        Threads wait for each other whenever a neighbour takes one of their cores, so that a small
+        lead in the race is lost in a long training.
+        """
+        sure_s = {
+            index: self.runtimes.surely_s(each, batch_size) for index, each in enumerate(settings)
+        }
+        most_s = _WORTH_A_THREAD * min(sure_s.values())
+        nearly = [index for index, time_s in sure_s.items() if time_s <= most_s]
+        return settings[min(nearly, key=lambda index: (_threads(settings[index]), sure_s[index]))]
+
+    def at_once(self, batch_size: int, cores: int) -> int:
+        """How many trainings are worth running side by side, one a core, for their accuracy.
+
+        1 where one at a time on all cores is about as fast in all, and where memory or CPU time
+        count: those have to be a run's own.
+        """
+        metrics = {each.metric for each in self.objectives}
+        metrics |= {each.objective.metric for each in self.constraints}
+        if metrics & (_MEMORY | _CPU) or not self.runtimes.probes:
+            return 1
+        alone, best = self.on_one_core(batch_size), self.settings(batch_size)[0]
+        pace_s = self.runtimes.pace_s
+        gain = cores * pace_s(best, batch_size) / pace_s(alone, batch_size) if alone else 0.0
+        return cores if gain >= _LEAST_GAIN else 1
+
+    def on_one_core(self, batch_size: int) -> dict[str, ParamValue]:
+        """The fastest setting of one thread; empty where none was raced."""
+        alone = [each for each in self.runtimes.settings if each.get("threads") == 1]
+        return min(alone, key=lambda each: self.runtimes.surely_s(each, batch_size), default={})
+
+    def points(self, result: TrialResult) -> list[TrialResult]:
+        """What a run stands for beside itself.
+
+        Its last checkpoint at the setting it was run with is the run itself, and left out, unless
+        that ran for its accuracy alone: then its own times are no measurement.
+        Without any setting known there is nothing to compose.
+        """
+        if not self.runtimes.probes or not result.usable:
+            return []
+        return [each for each in self._points(result) if not self.space.contains(each.params)]
+
+    def _points(self, result: TrialResult) -> Iterator[TrialResult]:
+        batch = int(result.params["batch_size"] or 1)
+        own = {name: result.params[name] for name in self.space.runtime}
+        places = itertools.count(1)
+        for setting in self.settings(batch):
+            for index, point in enumerate(result.checkpoints):
+                place = next(places)
+                if setting != own or result.trial.accuracy_only:
+                    time_s = point.iteration * self.runtimes.pace_s(setting, batch)
+                elif point.iteration < result.iterations:
+                    time_s = point.train_time_s
+                else:
+                    continue
+                yield self._point(result, place, index, setting, time_s)
+
+    def _point(
+        self,
+        result: TrialResult,
+        place: int,
+        index: int,
+        setting: dict[str, ParamValue],
+        time_s: float,
+    ) -> TrialResult:
+        measured = result.measurement
+        assert measured is not None
+        batch = int(result.params["batch_size"] or 1)
+        point = result.checkpoints[index]
+        pace_s = time_s / max(point.iteration, 1)
+        memory = self._ratio(self.runtimes.peak_memory, setting, result, batch)
+        cpu = self._ratio(self.runtimes.cores_used, setting, result, batch)
+        cpu *= time_s / max(measured.train_time_s, 1e-9)
+        return dataclasses.replace(
+            result,
+            trial=result.trial.derive(
+                place, {**result.params, **setting, "iterations": point.iteration}
+            ),
+            status=TrialStatus.COMPLETE,
+            reason=f"derived from {result.trial.name} after {point.iteration} iterations",
+            iterations=point.iteration,
+            val_accuracy=point.val_accuracy,
+            test_accuracy=None,
+            checkpoints=tuple(
+                dataclasses.replace(each, train_time_s=each.iteration * pace_s)
+                for each in result.checkpoints[: index + 1]
+            ),
+            measurement=dataclasses.replace(
+                measured,
+                train_time_s=time_s,
+                cpu_user_s=measured.cpu_user_s * cpu,
+                cpu_system_s=measured.cpu_system_s * cpu,
+                avg_memory_bytes=round(measured.avg_memory_bytes * memory),
+                peak_memory_bytes=round(measured.peak_memory_bytes * memory),
+            ),
+            discarded=(),
+        )
+
+    def _ratio(
+        self,
+        figure: Callable[[Params, int], float],
+        setting: Params,
+        result: TrialResult,
+        batch: int,
+    ) -> float:
+        """A figure of ``setting`` by that of the setting that ``result`` was run with, or 1."""
+        own = {name: result.params[name] for name in self.space.runtime}
+        if own not in self.runtimes.probed:
+            return 1.0
+        before = figure(own, batch)
+        return figure(setting, batch) / before if before else 1.0
+
+
+def _threads(setting: Params) -> float:
+    """Threads of a setting; what leaves them to the library takes all that there are."""
+    threads = setting.get("threads")
+    return threads if isinstance(threads, int) else math.inf

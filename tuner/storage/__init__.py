@@ -1,0 +1,1 @@
+"""What outlives a process: databases, and the folders of studies."""

@@ -1,0 +1,156 @@
+"""Databases by their address: held by one process at a time, shown without a password."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote_plus
+
+from filelock import FileLock, Timeout
+from sqlalchemy import NullPool, create_engine, func, make_url, select, text
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from tuner.values.errors import StorageAway
+
+_HIDDEN = "***"
+_SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a query's part
+_PATIENCE_S = 300
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+"""Of libpq, seconds: after a minute without an answer the server is given up."""
+_IDLE_S = 600  # that the server waits for us while we hold it
+_LIMITS = {
+    "idle_in_transaction_session_timeout": 1000 * _IDLE_S,
+    "tcp_keepalives_idle": 30,
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 3,
+}
+"""PostgreSQL's settings while it is held, ms and s."""
+_LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's code for a lock that was waited for in vain
+
+
+class Hold(enum.Enum):
+    """For what a database is held; each use has a lock of its own.
+
+    PostgreSQL's advisory locks have numbers for names: these bytes are one.
+    """
+
+    TABLES = b"tuner"
+    UPLOADS = b"uploads"
+
+
+class DatabaseHeld(StorageAway):
+    """Another process holds a database for as long as it was waited for."""
+
+
+@contextlib.contextmanager
+def exclusive(
+    address: str, hold: Hold = Hold.TABLES, wait_s: float = _PATIENCE_S
+) -> Iterator[None]:
+    """Hold a database among all who hold it this way; not to be nested.
+
+    A process that dies lets go of it, and so does one whose machine cannot be reached any more or
+    that does nothing with it for long. An address of no database, an MLflow server's for instance,
+    is not held.
+
+    Args:
+        address: SQLAlchemy's, of SQLite or PostgreSQL.
+        hold: What for; others may hold it for something else meanwhile.
+        wait_s: Seconds that another process is waited for.
+
+    Raises:
+        DatabaseHeld: If another process still holds it then.
+        sqlalchemy.exc.SQLAlchemyError: If the server cannot be reached.
+    """
+    kind = _kind(address)
+    if kind == "sqlite" and (file := make_url(address).database):
+        suffix = "lock" if hold is Hold.TABLES else f"{hold.name.lower()}.lock"
+        with _held(Path(f"{file}.{suffix}"), wait_s):
+            yield
+    elif kind == "postgresql":
+        engine = create_engine(address, poolclass=NullPool, connect_args=_KEEPALIVES)
+        with engine.begin() as connection:
+            limits = {**_LIMITS, "lock_timeout": max(1, round(1000 * wait_s))}
+            for name, value in limits.items():
+                connection.execute(text(f"SET LOCAL {name} = {value}"))
+            try:
+                lock = func.pg_advisory_xact_lock(int.from_bytes(hold.value))
+                connection.execute(select(lock))
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", "") != _LOCK_NOT_AVAILABLE:
+                    raise
+                raise _taken(without_password(address), wait_s) from None
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def _held(path: Path, wait_s: float) -> Iterator[None]:
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=wait_s)
+    except Timeout:
+        raise _taken(str(path), wait_s) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _taken(place: str, wait_s: float) -> DatabaseHeld:
+    return DatabaseHeld(
+        f"another process has held {place} for {wait_s:g} s; end it, or wait until it has ended"
+    )
+
+
+def fault_of(error: BaseException) -> str:
+    """The first line of a database's fault, without the advice that libraries wrap it up in.
+
+    Args:
+        error: As it was raised, by whatever library.
+    """
+    said: object = error
+    each: BaseException | None = error
+    while each is not None:
+        if isinstance(each, DBAPIError) and each.orig is not None:
+            said = each.orig
+        each = each.__cause__ or each.__context__
+    return (str(said).strip().splitlines() or [type(said).__name__])[0]
+
+
+def can_be_held(address: str) -> bool:
+    """Whether ``exclusive`` keeps others out of it."""
+    return _kind(address) in {"sqlite", "postgresql"}
+
+
+def _kind(address: str) -> str:
+    """The database's kind; empty for what is no address of one."""
+    try:
+        return make_url(address).get_backend_name()
+    except ArgumentError:
+        return ""
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown and kept: ``***`` for a password, also one of its query."""
+    try:
+        url = make_url(address)
+    except ArgumentError:
+        return address
+    hidden = {name: _HIDDEN for name in url.query if _SECRET.search(name)}
+    shown = url.update_query_dict(hidden).render_as_string(hide_password=True)
+    return shown.replace(quote_plus(_HIDDEN), _HIDDEN)
+
+
+def without_passwords(words: Iterable[str]) -> list[str]:
+    """Overrides such as ``storage=postgresql://…`` as they may be shown and kept."""
+    shown = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        bare = value.strip("'\"")
+        hidden = without_password(bare) if "://" in bare else bare
+        shown.append(f"{name}{equals}{value.replace(bare, hidden) if bare else value}")
+    return shown

@@ -1,0 +1,111 @@
+"""The studies that this machine keeps, so that they can go on: what there is, and its removal.
+
+Results are in MLflow; what is removed here cannot go on, and is found there all the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from tuner.storage.study_folder import RESULT, STUDY
+from tuner.values.errors import ConfigError
+
+State = Literal["complete", "interrupted", "running", "damaged"]
+
+
+@dataclass(frozen=True)
+class KeptStudy:
+    """A study's folder.
+
+    Attributes:
+        id: Of the study.
+        state: ``damaged`` where what it says of itself cannot be read.
+        framework, dataset: Of the study; empty where it does not say.
+        trials: That have ended, verification runs included.
+        elapsed_s: Seconds spent on it.
+        size: Bytes on disk.
+        age_s: Seconds since it was last written.
+    """
+
+    id: str
+    state: State
+    framework: str
+    dataset: str
+    trials: int
+    elapsed_s: float
+    size: int
+    age_s: float
+
+
+def kept_studies(home: Path) -> list[KeptStudy]:
+    """All studies of a ``TUNER_HOME``, the one that was written last first."""
+    folders = [path for path in (home / "studies").glob("*") if path.is_dir()]
+    return sorted(map(_describe, folders), key=lambda each: each.age_s)
+
+
+def _describe(folder: Path) -> KeptStudy:
+    facts: dict[str, Any] = {}
+    state: State = "damaged"
+    written = folder.stat().st_mtime
+    with contextlib.suppress(OSError, ValueError):
+        facts = dict(json.loads((folder / STUDY).read_text(encoding="utf-8")))
+        written = (folder / STUDY).stat().st_mtime
+        state = "complete" if facts.get("complete") else "interrupted"
+    with _held(folder) as free:
+        return KeptStudy(
+            id=folder.name,
+            state=state if free else "running",
+            framework=str(facts.get("framework", "")),
+            dataset=str(facts.get("dataset", "")),
+            trials=len(list((folder / "trials").glob(f"*/{RESULT}"))),
+            elapsed_s=float(facts.get("elapsed_s", 0.0)),
+            size=_size(folder),
+            age_s=max(0.0, time.time() - written),
+        )
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Keep a study from being run meanwhile; whether it was not being run."""
+    lock = FileLock(f"{folder}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def remove_study(home: Path, name: str) -> int:
+    """Delete a study's folder. Returns the bytes that it took.
+
+    Raises:
+        ConfigError: If there is no such study, or it is being run.
+    """
+    folder = home / "studies" / name
+    if not re.fullmatch(r"[\w-]+", name) or not folder.is_dir():
+        raise ConfigError(f"no study {name!r} is kept here; python -m tuner studies lists them")
+    with _held(folder) as free:
+        if not free:
+            raise ConfigError(f"study {name} is being run; wait for its end, or stop it first")
+        size = _size(folder)
+        shutil.rmtree(folder)
+    Path(f"{folder}.lock").unlink(missing_ok=True)
+    return size
+
+
+def _size(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*"))

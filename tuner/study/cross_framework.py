@@ -1,0 +1,282 @@
+"""The same study with one framework after the other: one budget, one report.
+
+Each is an ordinary study with its own folder and MLflow run, reused and resumed as such. Only the
+shares of the budget are kept beside them, so that the same command finds each study complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner import measure
+from tuner.config.catalogue import list_frameworks, load_framework, tuner_home
+from tuner.config.schema import FrameworkConfig, TuneConfig, objectives_of
+from tuner.config.validation import validate
+from tuner.datasets.provide import Dataset, load_dataset
+from tuner.progress import StudyProgress, make_progress
+from tuner.report import cross_lines, cross_metrics, write_cross_report
+from tuner.runtimes import ensure_installed, find_runtime
+from tuner.storage.study_folder import study_id, write_atomically
+from tuner.study.preparation import identify, load_space, results_place, shown_config
+from tuner.study.study import tune
+from tuner.tracking import CROSS, TrackedDataset, Tracker, experiment_name
+from tuner.trials.setup import core_sets
+from tuner.values.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable
+from tuner.values.results import CrossResult, Outcome, StudyResult
+
+ALL = "all"
+_LEAST_SHARE = 0.5  # of an equal share, however much of the budget earlier studies overran
+
+
+def tune_frameworks(config: TuneConfig, command: str = "") -> CrossResult:
+    """Run the study of each of ``config.frameworks`` and report on them together.
+
+    ``budget.time_s`` is that of all studies together, in seconds; each takes an equal part of
+    what is left. ``budget.trials`` is that of each.
+
+    Args:
+        config: Is checked first. Its ``framework`` only lends its overrides to the one of that
+            name, and ``runtime.install`` to all.
+        command: What the user would type to go on, for the report.
+
+    A framework that is unavailable here, has no default for the data set and model, or of which
+    no trial succeeded is an ``Outcome`` with its reason. Ctrl-C (``KeyboardInterrupt``, raised
+    on) costs the trial that was running; the report then says what is missing.
+
+    Raises:
+        ConfigError: A value cannot be used, or another process runs one of the studies.
+        DatasetUnavailable: The data set is not here and cannot be had.
+        NoTrialSucceeded: No framework gave any figures.
+    """
+    validate(config)
+    names = chosen_frameworks(config)
+    uri, output = results_place(config)
+    with make_progress(config.progress) as shown:
+        dataset = load_dataset(config.dataset, progress=shown.task)
+        entrants = [_prepare(config, name, dataset, uri, shown) for name in names]
+    return _CrossStudy(config, entrants, dataset, command, uri, output).run()
+
+
+def chosen_frameworks(config: TuneConfig) -> list[str]:
+    """Names of the frameworks to study; ``[all]`` is every one of the registry.
+
+    Raises:
+        ConfigError: If there is no such framework.
+    """
+    known = list_frameworks(config.framework_path)
+    unknown = [each for each in config.frameworks if each not in (*known, ALL)]
+    if unknown:
+        raise ConfigError(
+            f"frameworks has no {unknown[0]!r}; there are: {', '.join(known)}; or [{ALL}]"
+        )
+    return known if ALL in config.frameworks else list(config.frameworks)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Entrant:
+    """One framework's study before it is run; ``obstacle`` says why it cannot be."""
+
+    config: TuneConfig
+    study_id: str
+    obstacle: str
+
+    @property
+    def framework(self) -> FrameworkConfig:
+        return self.config.framework
+
+    def outcome(self, study: StudyResult | None, reason: str) -> Outcome:
+        said = reason.removeprefix(f"{self.framework.name}: ")
+        return Outcome(self.framework.name, self.framework.title, study, said)
+
+
+def _prepare(
+    config: TuneConfig, name: str, dataset: Dataset, uri: str, progress: StudyProgress
+) -> _Entrant:
+    """Find out before anything is measured whether the framework can take part."""
+    framework = config.framework
+    if name != framework.name:
+        install = framework.runtime.install
+        framework = load_framework(name, config.framework_path)
+        framework.runtime.install = install
+    own = dataclasses.replace(config, framework=framework, frameworks=[])
+    space = load_space(own)
+    try:
+        space.default(dataset.name, config.model)
+        runtime = find_runtime(framework, sandbox=config.sandbox)
+        ensure_installed(runtime, progress.task)
+    except (ConfigError, RuntimeUnavailable) as error:
+        return _Entrant(own, study_id(own, space, dataset, uri), str(error))
+    return _Entrant(own, identify(own, space, dataset, uri, runtime), "")
+
+
+class _Shares:
+    """How a budget is shared out; what a framework once got it gets again.
+
+    Args:
+        path: Where the shares are kept.
+        total_s: The budget, seconds. Under another one they are shared out anew.
+    """
+
+    def __init__(self, path: Path, total_s: float) -> None:
+        self._path, self.total_s = path, total_s
+        self._given: dict[str, float] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["time_s"] == total_s:
+                self._given = dict(kept["shares"])
+
+    def share(self, name: str, spent_s: float, waiting: int, entrants: int) -> float:
+        """Seconds for ``name``, the first of ``waiting`` studies, ``spent_s`` being used up."""
+        if name not in self._given:
+            least = _LEAST_SHARE * self.total_s / entrants
+            self._given[name] = max(least, (self.total_s - spent_s) / waiting)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            kept = {"time_s": self.total_s, "shares": self._given}
+            write_atomically(self._path, json.dumps(kept, indent=1))
+        return self._given[name]
+
+
+class _CrossStudy:
+    """The studies of all entrants at work."""
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        entrants: Sequence[_Entrant],
+        dataset: Dataset,
+        command: str,
+        uri: str,
+        output: Path,
+    ) -> None:
+        self.config, self.entrants, self.dataset = config, entrants, dataset
+        self.command, self.uri, self.output = command, uri, output
+        text = json.dumps(sorted((each.framework.name, each.study_id) for each in entrants))
+        self.cross_id = hashlib.sha256(text.encode()).hexdigest()[:10]
+        self.folder = tuner_home() / CROSS / self.cross_id
+        self.shares = _Shares(self.folder / "shares.json", config.budget.time_s)
+        self.outcomes: list[Outcome] = []
+
+    def run(self) -> CrossResult:
+        """Run every study that can be run, then report."""
+        try:
+            self._run_studies()
+        except KeyboardInterrupt:
+            missing = self.entrants[len(self.outcomes) :]
+            self.outcomes += [
+                each.outcome(None, each.obstacle or "interrupted before its study was complete")
+                for each in missing
+            ]
+            if any(each.study for each in self.outcomes):
+                self._report(complete=False)
+            raise
+        if not any(each.study for each in self.outcomes):
+            reasons = "; ".join(f"{each.framework}: {each.reason}" for each in self.outcomes)
+            raise NoTrialSucceeded(
+                f"none of {len(self.outcomes)} frameworks gave any figures: {reasons}"
+            )
+        return self._report(complete=True)
+
+    def _run_studies(self) -> None:
+        waiting = [each for each in self.entrants if not each.obstacle]
+        count, spent_s = len(waiting), 0.0
+        for each in self.entrants:
+            if each.obstacle:
+                self.outcomes.append(each.outcome(None, each.obstacle))
+                continue
+            share_s = self.shares.share(each.framework.name, spent_s, len(waiting), count)
+            place = count - len(waiting) + 1
+            outcome, took_s = self._run_study(each, share_s, f"study {place} of {count}")
+            self.outcomes.append(outcome)
+            spent_s += took_s
+            waiting.remove(each)
+
+    def _run_study(self, entrant: _Entrant, share_s: float, place: str) -> tuple[Outcome, float]:
+        """One framework's outcome, and the seconds of the budget that it took."""
+        budget = dataclasses.replace(entrant.config.budget, time_s=share_s)
+        config = dataclasses.replace(entrant.config, budget=budget)
+        start = time.monotonic()
+        with make_progress(config.progress) as shown:
+            shown.message(f"{place}: {entrant.framework.title}, {share_s:,.0f} s of the budget")
+            try:
+                study = tune(config, shown, self.command)
+            except (RuntimeUnavailable, NoTrialSucceeded) as error:
+                took_s = min(share_s, time.monotonic() - start)
+                return entrant.outcome(None, str(error)), took_s
+        return entrant.outcome(study, _gap(study)), study.elapsed_s
+
+    def _report(self, *, complete: bool) -> CrossResult:
+        cores = core_sets(self.config.executor)[0]
+        result = CrossResult(
+            cross_id=self.cross_id,
+            dataset=self.dataset.name,
+            model=self.config.model,
+            objectives=tuple(objectives_of(self.config)),
+            outcomes=tuple(self.outcomes),
+            machine=measure.machine_facts(cores),
+            warnings=_warnings(self.outcomes, self.dataset),
+            budget_s=self.config.budget.time_s,
+            complete=complete,
+            command=self.command,
+        )
+        files = write_cross_report(result, self.folder / "report")
+        requested = self.dataset.requested
+        tracker = Tracker(
+            self.uri,
+            self.output,
+            experiment=experiment_name(CROSS, requested),
+            study_id=self.cross_id,
+            name=f"{CROSS} {requested} {self.cross_id}",
+            tags={
+                "kind": "comparison",
+                "dataset": result.dataset,
+                "dataset_requested": requested,
+                "model": result.model,
+                "fingerprint": measure.fingerprint(result.machine),
+            },
+            params=shown_config(self.config),
+            dataset=TrackedDataset(self.dataset.name, self.dataset.digest, self.dataset.origin),
+        )
+        tracker.finish(
+            files,
+            _tags(result),
+            complete=complete,
+            metrics=cross_metrics(result),
+            description="\n\n".join(cross_lines(result)),
+        )
+        return result
+
+
+def _gap(study: StudyResult) -> str:
+    """Why the study says nothing about its default; empty if it does."""
+    if study.verified:
+        return ""
+    if study.default is None:
+        first = study.trials[0]
+        return f"its default gave no figures ({first.status.value}: {first.reason})"
+    return "no configuration of it was verified against its default, so nothing may be claimed"
+
+
+def _warnings(outcomes: Sequence[Outcome], dataset: Dataset) -> tuple[str, ...]:
+    """Of the data set once, and every other one once, with the titles of those it is about."""
+    owners: dict[str, list[str]] = {}
+    for each in outcomes:
+        for warning in each.study.warnings if each.study else ():
+            if warning != dataset.warning:
+                owners.setdefault(warning, []).append(each.title)
+    own = [f"{', '.join(titles)}: {warning}" for warning, titles in owners.items()]
+    return (*([dataset.warning] if dataset.warning else []), *own)
+
+
+def _tags(result: CrossResult) -> dict[str, str]:
+    """What the run is found by: frameworks and their studies, and those that are missing."""
+    return {
+        "frameworks": ", ".join(study.framework for study in result.studies),
+        "left_out": ", ".join(each.framework for each in result.left_out),
+        **{f"study.{study.framework}": study.study_id for study in result.studies},
+    }

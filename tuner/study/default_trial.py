@@ -1,0 +1,197 @@
+"""Measures a study's default: trial 0, and what its accuracy rests on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tuner.config.catalogue import tuner_home
+from tuner.config.schema import TuneConfig
+from tuner.convergence.default_run import KnownDefault, first_part, is_part, judge, with_reference
+from tuner.convergence.references import Reference, find_reference, run_of
+from tuner.progress import StudyProgress
+from tuner.runtimes import last_words
+from tuner.search import Races
+from tuner.storage.study_folder import StudyRecord
+from tuner.study.baseline import BaselineCache
+from tuner.study.schedule import Schedule
+from tuner.study.trial_runs import TrialRuns
+from tuner.trials.session import TrialSetup
+from tuner.values.errors import RuntimeUnavailable
+from tuner.values.space import Range, SearchSpace
+from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
+
+_RACE_OF_LEFT = 1 / 3  # most of the time left, for the race before a whole default
+_WHOLE_OF_LEFT = 0.5  # the same for the default itself, at the fastest setting
+_FACT = "default"
+
+
+class DefaultTrial:
+    """Trains the default as far as a study needs it.
+
+    Args:
+        config: Of the study.
+        setup: What its trials share.
+        space: Of the study.
+        fingerprint: Of this machine and the runtime's packages.
+        folder: The study's own.
+        runs: What runs trials.
+        progress: Is told what is being done.
+        find: Finds a reference by framework, data set, model and ``framework_path``.
+
+    Raises:
+        ConfigError: If a reference cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        setup: TrialSetup,
+        space: SearchSpace,
+        fingerprint: str,
+        folder: StudyRecord,
+        runs: TrialRuns,
+        progress: StudyProgress,
+        find: Callable[[str, str, str, str | None], Reference | None] = find_reference,
+    ) -> None:
+        self._config, self._setup, self._fingerprint = config, setup, fingerprint
+        self._find = find
+        self._space, self._folder = space, folder
+        self._runs, self._progress = runs, progress
+        self._schedule = Schedule(config.budget, config.seed, config.baseline)
+        iterations = space.params["iterations"]
+        assert isinstance(iterations, Range)
+        self._images = setup.dataset.sizes["validation"]
+        self._shortest = int(iterations.low)
+
+    def measure(self, params: Mapping[str, Any], race: Races | None) -> KnownDefault:
+        """Train trial 0, and the whole default where that is needed and there is time for it.
+
+        Args:
+            params: The default's own.
+            race: Finds the fastest runtime setting for the whole; ``None`` where none is raced.
+
+        Raises:
+            RuntimeUnavailable: If the framework cannot be imported.
+        """
+        reference, refusal = self._reference(params)
+        trial = self._schedule.default_trial(
+            params, part=reference is not None or race is not None
+        )
+        seed = reference.seed_for(trial.seed) if reference else trial.seed
+        trial = dataclasses.replace(trial, seed=seed, curve=self._shortest)
+        known = judge(self._run(trial), reference, refusal, self._images)
+        if known.result.usable and not known.whole and race is not None:
+            known = self._trained_whole(params, known, race)
+        if known.result.usable and not known.whole and is_part(known.result):
+            known = dataclasses.replace(known, result=first_part(known.result))
+        if known.words:
+            self._progress.message(known.words)
+        self._keep(known)
+        return known
+
+    def recall(self, results: Sequence[TrialResult]) -> KnownDefault | None:
+        """What an earlier session knew of the default, whose results are given."""
+        default = next((each for each in results if each.trial.is_default), None)
+        fact = self._folder.facts.get(_FACT)
+        if default is None or fact is None:
+            return None
+        reference = Reference.from_json(fact["reference"]) if fact["reference"] else None
+        return KnownDefault(default, tuple(fact["accuracies"]), reference, fact["words"])
+
+    def _keep(self, known: KnownDefault) -> None:
+        reference = known.reference.to_json() if known.reference else ""
+        self._folder.save(
+            **{
+                _FACT: {
+                    "accuracies": known.accuracies,
+                    "reference": reference,
+                    "words": known.words,
+                }
+            }
+        )
+
+    def _reference(self, params: Mapping[str, Any]) -> tuple[Reference | None, str]:
+        """One that may hold for this default, or why there is none."""
+        setup, dataset = self._setup, self._setup.dataset
+        found = self._find(
+            setup.framework.name, dataset.name, setup.model, self._config.framework_path
+        )
+        if found is None:
+            return None, ""
+        refusal = found.refusal(dataset.digest, params)
+        if refusal:
+            return None, f"the recorded reference is not used: {refusal}"
+        return found, ""
+
+    def _run(self, trial: Trial) -> TrialResult:
+        """Run trial 0; in full it is paid once a machine, and not from the budget."""
+        if self._config.baseline != "full":
+            return self._checked(self._runs.measure(trial))
+        cache = BaselineCache(tuner_home() / "baselines", self._setup, trial, self._fingerprint)
+        folder = self._folder.trials / trial.name
+        result = cache.fetch(folder)
+        if result is None:
+            result = self._checked(self._runs.measure(trial))
+            cache.keep(folder, result)
+            self._folder.restart_clock()
+        else:
+            self._progress.message(f"the default's full run of {cache.folder.name} is reused")
+        return result
+
+    def _checked(self, result: TrialResult) -> TrialResult:
+        if result.status is TrialStatus.UNAVAILABLE:
+            name = self._setup.framework.name
+            raise RuntimeUnavailable(
+                f"{name}: {result.reason}: {last_words(result.log_tail)}; "
+                f"python -m tuner runtimes check {name} tests its runtime"
+            )
+        return result
+
+    def _trained_whole(
+        self, params: Mapping[str, Any], known: KnownDefault, race: Races
+    ) -> KnownDefault:
+        """The default with its accuracy at the end, by one training at the fastest setting."""
+        if self._config.baseline == "projected":
+            return known
+        kept = [each for each in self._folder.results(TrialKind.REFERENCE) if each.usable]
+        result = kept[0] if kept else self._whole_run(params, race)
+        if result is None or not result.usable:
+            return known
+        setting = {name: result.params[name] for name in self._space.runtime}
+        own = Reference(
+            framework=self._setup.framework.name,
+            dataset=self._setup.dataset.name,
+            model=self._setup.model,
+            dataset_digest=self._setup.dataset.digest,
+            params=dict(params),
+            setting=setting,
+            versions=dict(result.versions),
+            machine={},
+            runs=(run_of(result),),
+        )
+        otherwise = own.departure(result.trial.seed, known.result.checkpoints, self._images)
+        if otherwise:
+            words = f"Its training at another runtime setting goes otherwise: {otherwise}."
+            return dataclasses.replace(known, words=" ".join(filter(None, [known.words, words])))
+        found = with_reference(known.result, own)
+        at = ", ".join(f"{value}" for value in setting.values())
+        words = f"The default's accuracy is that of one whole training of this study, at {at}."
+        return dataclasses.replace(found, words=" ".join(filter(None, [known.words, words])))
+
+    def _whole_run(self, params: Mapping[str, Any], race: Races) -> TrialResult | None:
+        """One whole training of the default; ``None`` where it would take too long."""
+        self._progress.phase("race", "which runtime settings train fastest")
+        left_s = self._schedule.left_s(self._folder.elapsed_s)
+        race.run(_RACE_OF_LEFT * left_s)
+        batch = int(params["batch_size"] or 1)
+        setting = race.known.fastest(batch)
+        train_s = int(params["iterations"] or 1) * race.known.pace_s(setting, batch)
+        if train_s > _WHOLE_OF_LEFT * self._schedule.left_s(self._folder.elapsed_s):
+            return None
+        self._progress.phase("default", "its whole training, as no reference is recorded of it")
+        trial = self._schedule.reference_trial({**params, **setting}, self._shortest)
+        result = self._runs.measure(trial)
+        self._folder.keep(result)
+        return result

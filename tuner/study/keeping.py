@@ -1,0 +1,42 @@
+"""What keeps a study from going on, said in one line: a full disk, a database that is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from tuner.search import STORAGE_FAULTS
+from tuner.storage.databases import fault_of, without_password
+from tuner.values.errors import StorageAway
+
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""Faults of a disk, by ``errno``, that no setting is to blame for."""
+
+
+@contextlib.contextmanager
+def keeping(folder: Path, storage: str) -> Iterator[None]:
+    """Say in one line that nothing can be kept any more; what is kept stays so.
+
+    Args:
+        folder: Of the study.
+        storage: Address of its database, if that is not in the folder.
+
+    Raises:
+        StorageAway: Where a file or the database cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        place, why = error.filename or folder, error.strerror
+    except STORAGE_FAULTS as error:
+        place, why = without_password(storage) or folder, fault_of(error)
+    else:
+        return
+    raise StorageAway(
+        f"study {folder.name} stopped, as {place} cannot be written ({why}); what it has measured "
+        "is kept, and the same command goes on with it"
+    )

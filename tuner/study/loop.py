@@ -1,0 +1,395 @@
+"""The one loop of a study: the default, the race, trials and verification, until its time is up.
+
+A strategy says what to search next, the verification which runs would prove something; here is
+decided whose turn it is. The search has all the time that the next campaign of verification does
+not need, and goes on after a campaign as long as there is time for another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from tuner.config.schema import LONGER, TuneConfig, objectives_of
+from tuner.convergence.default_run import KnownDefault
+from tuner.progress import StudyProgress
+from tuner.search import (
+    Aim,
+    Outlook,
+    Probe,
+    Races,
+    Step,
+    Stop,
+    Strategy,
+    Target,
+    Train,
+    Verify,
+    View,
+)
+from tuner.storage.study_folder import StudyRecord
+from tuner.study.default_trial import DefaultTrial
+from tuner.study.schedule import Schedule
+from tuner.study.trial_runs import TrialRuns
+from tuner.trials.session import TrialSetup
+from tuner.values.results import timed
+from tuner.values.trial import Trial, TrialResult
+from tuner.verification.rounds import Verification
+
+_PERSISTENT = 0.3  # from which on a stop that is luckier than its neighbours is worth a look
+_PART_OF_INTEREST = (1 / 6, 2 / 3)  # of the default's images, that no loss is found in
+_OTHERS_GRACE_S = 30.0  # for what a trial takes beside its training
+
+
+class StudyLoop:
+    """Asks, runs, keeps and tells.
+
+    Args:
+        config: Of the study.
+        setup: What its trials share.
+        folder: The study's own.
+        strategy: What to try next.
+        race: What finds the fastest runtime settings, where the search composes with them.
+        default: Measures the default.
+        verification: Which runs prove what was found.
+        outlook: How likely points are to be proven.
+        runs: What runs trials and keeps them.
+        progress: Is told what is being done.
+
+    Attributes:
+        trials: All trials of the study by number, those of other drivers included.
+        known: What is known of the default; ``None`` before trial 0 ended.
+    """
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        setup: TrialSetup,
+        folder: StudyRecord,
+        strategy: Strategy,
+        race: Races | None,
+        default: DefaultTrial,
+        verification: Verification,
+        outlook: Outlook,
+        runs: TrialRuns,
+        progress: StudyProgress,
+    ) -> None:
+        self._config, self._setup, self._folder = config, setup, folder
+        self._strategy, self._race, self._default = strategy, race, default
+        self._verification, self._outlook = verification, outlook
+        self._runs, self._progress = runs, progress
+        self._objectives = objectives_of(config)
+        self._schedule = Schedule(config.budget, config.seed, config.baseline)
+        self._what = f"{setup.framework.title} on {setup.dataset.name}"
+        self._shown = ("", "")
+        self._stopped = ""  # why the strategy had nothing to try when it was last asked
+        self.trials: list[TrialResult] = []
+        self.known: KnownDefault | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether verification and report are this driver's."""
+        crew = self._strategy.study.crew
+        return crew is None or crew.leads
+
+    @property
+    def points(self) -> list[TrialResult]:
+        """All that may be verified: the trials, and what their checkpoints stand for."""
+        return list(timed(self.trials, self._strategy.derived))
+
+    def recall(self, own: Sequence[TrialResult]) -> None:
+        """Go on where an earlier session of this driver stopped, which measured ``own``."""
+        self.trials = list(own)
+        self._strategy.recall(own)
+        self._hear_of_others()
+        self._strategy.learn_paces()
+        self._note_default(self._default.recall(own))
+
+    def take_the_lead(self) -> None:
+        """Verify what all drivers have found, in place of one that led before and died."""
+        self._note_default(self._default.recall(self.trials))
+
+    def run(self) -> None:
+        """Go on until there is nothing left to do, or no time; what runs then is waited for."""
+        if self.leads:
+            self._strategy.study.end(over=False)
+        running: set[Future[TrialResult]] = set()
+        while True:
+            self._fill(running)
+            if not running:
+                break
+            for future in list(self._runs.wait(running))[:1]:  # its slot is free: fill it first
+                running.remove(future)
+                self._take_in(future.result())
+        if self.leads:
+            self._strategy.study.end()
+            self._wait_for_others()
+        self._strategy.learn_paces()  # and compose anew what was composed early
+
+    def _show(self, phase: str, detail: str) -> None:
+        """Say what is being done, once."""
+        if self._shown != (phase, detail):
+            self._shown = phase, detail
+            self._progress.phase(phase, detail)
+
+    # -- whose turn it is -----------------------------------------------------------------------
+
+    def _fill(self, running: set[Future[TrialResult]]) -> None:
+        """Begin what comes next while slots are free; all but trials alone, to their end."""
+        while len(running) < max(self._runs.executor.slots, self._strategy.lanes):
+            match self._next(len(running)):
+                case Train(0, params):
+                    self._begin_with(params)
+                case Train() as asked:
+                    self._show("search", self._what)
+                    running.add(self._runs.begin(self._new_trial(asked)))
+                case _ if running:  # they would disturb each other
+                    return
+                case Probe() as turn:
+                    self._run_race(turn)
+                case Verify(trials):
+                    self._run_round(trials)
+                case Stop():
+                    return
+
+    def _next(self, running: int) -> Step:
+        """A round of verification that is due; the search while there is time; else what is left.
+
+        Trial 0 comes first, and runs that an interruption left out of a round before all else.
+        """
+        verifies = self.leads and self.known is not None and not running
+        due = self._verification.pending() if verifies else []
+        if verifies and not due and self._verification.open:
+            due = self._round(last=False)
+        if due:
+            return Verify(tuple(due))
+        step = self._search_step(running)
+        if step is None and verifies:
+            rounds = self._round(last=False) if self._again() else []
+            rounds = rounds or self._round(last=True)
+            return Verify(tuple(rounds)) if rounds else Stop("nothing is left to verify")
+        return step or Stop("what runs must end first")
+
+    def _search_step(self, running: int) -> Step | None:
+        """What the strategy would do; ``None`` where there is no time for it, or nothing to do."""
+        if not self._may_search(running):
+            return None
+        step = self._strategy.next(self._view(running))
+        match step:
+            case Stop(reason):
+                if not running and reason != self._stopped:
+                    self._progress.message(f"the search pauses: {reason}")
+                self._stopped = reason
+                return None
+        self._stopped = ""
+        return step
+
+    def _may_search(self, running: int) -> bool:
+        begun = self._begun() + running
+        return not self._strategy.study.over and self._schedule.allows(begun, self._left_s())
+
+    def _left_s(self) -> float:
+        """Seconds left to search, before verification must have its time."""
+        return self._schedule.left_s(self._folder.elapsed_s) - self._reserve_s()
+
+    def _reserve_s(self) -> float:
+        """Seconds that verification needs next; a share of the budget before that is known."""
+        if self.known is None or not self.leads:
+            return self._schedule.verify_s
+        return self._verification.reserve_s(self.points, self._chances)
+
+    def _again(self) -> bool:
+        """Whether there is time to search and verify once more after the next campaign."""
+        left_s = self._schedule.left_s(self._folder.elapsed_s)
+        return self._schedule.allows(self._begun(), left_s - 2 * self._reserve_s())
+
+    def _view(self, running: int) -> View:
+        left_s = self._left_s()
+        return View(
+            limit_s=self._schedule.limit_s(len(self.trials), left_s),
+            left_s=left_s,
+            running=running,
+            default_known=self._begun() > 0,
+            aim=self._aim(),
+        )
+
+    # -- no loss --------------------------------------------------------------------------------
+
+    def _target(self) -> Target | None:
+        """What loses nothing must reach; ``None`` where that cannot be known."""
+        known = self.known
+        if known is None or not known.whole or not self.leads:
+            return None
+        if not self._config.verify.finalists:
+            return None
+        metrics, params = known.result.metrics, known.result.params
+        sure_s = self._verification.sure_s(self.points)
+        if sure_s <= 0:  # ended before its time could be read
+            return None
+        return Target(
+            val_accuracy=metrics["val_accuracy"],
+            test_accuracy=statistics.fmean(known.accuracies),
+            deviation=known.deviation,
+            test_images=self._setup.dataset.sizes["test"],
+            val_images=self._setup.dataset.sizes["validation"],
+            sure_s=sure_s,
+            images=float(int(params["iterations"] or 1) * int(params["batch_size"] or 1)),
+            looks=self._verification.next_looks(),
+            noise=self._outlook.noise,
+            margin=0.0 if self._for_accuracy else self._config.verify.accuracy_margin,
+        )
+
+    def _aim(self) -> Aim | None:
+        """What the search aims at: the target, and what is to be surpassed."""
+        target = self._target()
+        if target is None:
+            return None
+        return Aim(
+            target=target,
+            incumbent=self._incumbent(target),
+            accuracy=self._for_accuracy,
+            most_images=(LONGER if self._for_accuracy else 1.0) * target.images,
+            further=tuple(self._further()),
+        )
+
+    def _incumbent(self, target: Target) -> float:
+        """What is to be expected of the points that are known, beyond what is sure."""
+        points = [each for each in self.points if each.usable and each.metrics["train_time_s"] > 0]
+        chances = self._chances(points)
+        if self._for_accuracy:
+            errors = self._outlook.log_errors(points)
+            return max([0.0, *(target.default_log_error - each for each in errors)])
+        expected = [
+            chance * math.log(target.sure_s / each.metrics["train_time_s"])
+            for each, chance in zip(points, chances, strict=True)
+        ]
+        return max([0.0, *expected])
+
+    def _further(self) -> list[TrialResult]:
+        """Trainings beside the trials whose curves are known."""
+        recorded = self.known.recorded if self.known else []
+        return [*recorded, *self._verification.whole_runs()]
+
+    @property
+    def _for_accuracy(self) -> bool:
+        return self._config.goal == "accuracy"
+
+    def _chances(self, points: Sequence[TrialResult]) -> list[float]:
+        """How likely points are to be proven to lose nothing."""
+        target = self._target()
+        if target is None:
+            return [0.0] * len(points)
+        self._outlook.learn([*self.trials, *self._further()], target)
+        return self._outlook.chances(points, target)
+
+    # -- verification ---------------------------------------------------------------------------
+
+    def _round(self, *, last: bool) -> list[Trial]:
+        left_s = self._schedule.left_s(self._folder.elapsed_s)
+        return self._verification.next_round(self.points, self._chances, left_s, last=last)
+
+    def _run_round(self, trials: Sequence[Trial]) -> None:
+        self._show("verify", self._verification.describe())
+        for accuracy_only, group in itertools.groupby(trials, key=lambda each: each.accuracy_only):
+            at_once = self._strategy.lanes if accuracy_only else 1
+            for result in self._runs.measure_all(list(group), at_once):
+                self._folder.keep(result)
+                self._runs.tell(result, self._strategy.front)
+
+    # -- trials ---------------------------------------------------------------------------------
+
+    def _begin_with(self, params: Mapping[str, Any]) -> None:
+        """Measure the default; afterwards all that depends on it is known."""
+        self._show("default", self._what)
+        known = self._default.measure(params, self._race)
+        self._take_in(known.result)
+        self._note_default(known)
+
+    def _note_default(self, known: KnownDefault | None) -> None:
+        if known is None or not known.result.usable or not self.leads:
+            return
+        self.known = known
+        self._verification.begin(known)
+
+    def _run_race(self, turn: Probe) -> None:
+        assert self._race is not None
+        self._show("race", "which runtime settings train fastest")
+        self._race.run(turn.most_s)
+        self._strategy.learn_paces()
+
+    def _new_trial(self, asked: Train) -> Trial:
+        limit_s = self._schedule.limit_s(len(self.trials), self._left_s())
+        trial = self._schedule.search_trial(asked.number, asked.params, limit_s, self._rivals())
+        return dataclasses.replace(
+            trial,
+            curve=self._strategy.shortest,
+            finely=self._looked_at_finely(asked.params),
+            warm=self._strategy.warm,
+            accuracy_only=asked.pace_s > 0,
+            pace_s=asked.pace_s,
+        )
+
+    def _looked_at_finely(self, params: Mapping[str, Any]) -> tuple[int, int]:
+        """Iterations between which a stop may lose nothing, where one differs from the next."""
+        target = self._target()
+        if target is None or self._outlook.persistence < _PERSISTENT:
+            return 0, 0
+        batch = int(params["batch_size"] or 1)
+        first, last = (round(share * target.images / batch) for share in _PART_OF_INTEREST)
+        return first, min(last, int(params["iterations"] or 1))
+
+    def _rivals(self) -> tuple[tuple[float, float], ...]:
+        """What a trial must keep up with where accuracy and time are all that counts.
+
+        Where no loss is sought, what is accurate enough for that is not to be surpassed: the best
+        of many looks is the luckiest.
+        """
+        if {each.name for each in self._objectives} != {"accuracy", "train_time_s"}:
+            return ()
+        target = None if self._for_accuracy else self._target()
+        enough = target.val_accuracy - target.margin if target else 1.0
+        return tuple(
+            (point.train_time_s, min(point.val_accuracy, enough))
+            for each in self._strategy.front
+            if not each.trial.projected
+            for point in each.checkpoints
+        )
+
+    def _take_in(self, result: TrialResult) -> None:
+        """Keep what was measured, and learn from it."""
+        self.trials.append(result)
+        self._folder.keep(result)
+        self._strategy.tell(result)
+        self._runs.tell(result, self._strategy.front)
+        self._hear_of_others()
+        self._runs.tick()
+
+    # -- other drivers of the study -------------------------------------------------------------
+
+    def _hear_of_others(self) -> None:
+        """Take in what other drivers have measured, and take over what dead ones were about."""
+        for number in self._strategy.study.release():
+            self._progress.message(f"trial {number} is asked for again, as its driver has died")
+        for each in self._strategy.study.hear_of_others():
+            self._strategy.tell(each)
+            self.trials.append(each)
+        self.trials.sort(key=lambda each: each.trial.number)
+        self._runs.count = len(self.trials)
+
+    def _begun(self) -> int:
+        """How many trials there are, those included that other drivers are about."""
+        return len(self.trials) + len(self._strategy.study.unfinished_of_others())
+
+    def _wait_for_others(self) -> None:
+        """Let them end their trials, as long as one may take."""
+        limit_s = self._schedule.limit_s(len(self.trials), self._left_s())
+        until = time.monotonic() + limit_s + _OTHERS_GRACE_S
+        while self._strategy.study.unfinished_of_others() and time.monotonic() < until:
+            self._runs.pause()
+            self._strategy.study.release()
+        self._hear_of_others()

@@ -1,0 +1,184 @@
+"""What a study must have before its first trial: space, data, runtime, folder, store."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner import measure
+from tuner.config.catalogue import find_setting_file, tuner_home
+from tuner.config.schema import LONGER, TuneConfig
+from tuner.datasets.provide import Dataset
+from tuner.progress import StudyProgress
+from tuner.runtimes import Runtime
+from tuner.storage.databases import can_be_held, without_password
+from tuner.storage.study_folder import StudyFolder, home_id, study_id
+from tuner.study.warm_start import earlier_points
+from tuner.tracking import check_writable, default_tracking_uri, load_fronts
+from tuner.trials.session import TrialSetup
+from tuner.trials.setup import core_sets, fetch, host_facts, make_setup
+from tuner.values.errors import ConfigError, StorageError
+from tuner.values.space import Default, SearchSpace
+from tuner.values.trial import Params
+
+
+def results_place(config: TuneConfig) -> tuple[str, Path]:
+    """MLflow's address and the folder its artifacts lie in; ``StorageError`` if unusable."""
+    output = Path(config.output).expanduser().absolute()
+    uri = config.tracking_uri or default_tracking_uri(output)
+    check_writable(uri, output)
+    if config.storage and not can_be_held(config.storage):
+        raise StorageError(
+            f"storage {without_password(config.storage)} is no address of SQLite or PostgreSQL, "
+            "which drivers of one study can lock in turn"
+        )
+    return uri, output
+
+
+def shown_config(config: TuneConfig) -> dict[str, Any]:
+    """The configuration as others may see it: without passwords."""
+    addresses = {
+        name: without_password(getattr(config, name)) for name in ("storage", "tracking_uri")
+    }
+    return dataclasses.asdict(config) | addresses
+
+
+def load_space(config: TuneConfig) -> SearchSpace:
+    """The search space of a study on this machine. ``ConfigError`` if overrides do not fit it."""
+    space = SearchSpace.load(
+        find_setting_file("search_spaces", config.framework.name, config.framework_path),
+        cores=len(core_sets(config.executor)[0]),
+        cpu_flags=measure.cpu_flags(),
+        dataset=config.dataset.name,
+        model=config.model,
+        overrides=config.search_space,
+    )
+    if config.goal != "accuracy" and not config.prior:
+        return space
+    default = space.default(config.dataset.name, config.model).params
+    if config.goal == "accuracy":
+        space = space.with_longer(round(LONGER * int(default["iterations"] or 1)))
+    prior = [space.completed({**default, **point}) for point in config.prior]
+    for given, point in zip(config.prior, prior, strict=True):
+        refusal = space.contains(point)
+        if refusal:
+            raise ConfigError(f"prior {dict(given)} is outside the search space: {refusal}")
+    return dataclasses.replace(space, start=(*prior, *space.start))
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What a study starts from.
+
+    Attributes:
+        space: What is searched.
+        default: The framework's own for this data set and model.
+        setup: What all trials share.
+        folder: The study's own, held against other processes.
+    """
+
+    space: SearchSpace
+    default: Default
+    setup: TrialSetup
+    folder: StudyFolder
+
+
+def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparation:
+    """Make everything available that must be there before the first trial.
+
+    Raises:
+        ConfigError: A value cannot be used, or another process runs the same study.
+        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+    """
+    space = load_space(config)
+    space.default(config.dataset.name, config.model)  # refused before anything is installed
+    dataset, runtime = fetch(config, progress)
+    default = space.default(dataset.name, config.model)
+    name = identify(config, space, dataset, uri, runtime)
+    folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
+    if "kin" not in folder.facts:
+        kin = study_id(config, space, dataset, uri)
+        _introduce(folder, kin, config, dataset, runtime, progress)
+    if config.search.warm_start:
+        space = _warm(space, default.params, folder, config, uri)
+    cores = core_sets(config.executor)[0]
+    setup = make_setup(
+        config, dataset, runtime, folder=folder.trials, marker=folder.marker, cores=cores
+    )
+    return Preparation(space, default, setup, folder)
+
+
+def identify(
+    config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str, runtime: Runtime
+) -> str:
+    """The id of a study on this machine, with these libraries.
+
+    Drivers that share a study by ``storage=`` have it in common, each at its own place.
+    """
+    place = [measure.fingerprint(host_facts(config), runtime.packages())]
+    if not config.storage:
+        place.append(home_id(tuner_home()))
+    return study_id(config, space, dataset, uri, place)
+
+
+def _introduce(
+    folder: StudyFolder,
+    kin: str,
+    config: TuneConfig,
+    dataset: Dataset,
+    runtime: Runtime,
+    progress: StudyProgress,
+) -> None:
+    """Note what a new study is of, and say which one it follows after the machine has changed."""
+    machine = {**host_facts(config), **runtime.packages()}
+    for name, before in folder.kin(kin):
+        changed = [
+            f"{key} {before.get(key, 'none')} -> {machine.get(key, 'none')}"
+            for key in sorted({*before, *machine})
+            if before.get(key) != machine.get(key)
+        ]
+        progress.message(
+            f"study {name} was of another machine or other libraries ({', '.join(changed)}); it "
+            f"stays as it is, and study {folder.path.name} begins anew"
+        )
+    folder.save(kin=kin, machine=machine, framework=config.framework.name, dataset=dataset.name)
+
+
+@contextlib.contextmanager
+def single(
+    config: TuneConfig, progress: StudyProgress
+) -> Iterator[tuple[SearchSpace, TrialSetup]]:
+    """What trials outside any study need; what they leave is deleted at the end.
+
+    Raises:
+        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+    """
+    space = load_space(config)
+    dataset, runtime = fetch(config, progress)
+    home = tuner_home()
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home, prefix="single-") as folder:
+        place = Path(folder)
+        cores = core_sets(config.executor)[0]
+        setup = make_setup(config, dataset, runtime, folder=place, marker=place.name, cores=cores)
+        yield space, setup
+
+
+def _warm(
+    space: SearchSpace, default: Params, folder: StudyFolder, config: TuneConfig, uri: str
+) -> SearchSpace:
+    """The space with what earlier studies found as its first points.
+
+    They are looked for when a study begins, and kept, so that it goes on as it began.
+    """
+    if "hints" not in folder.facts:
+        fronts = load_fronts(uri, config.framework.name)
+        folder.save(hints=earlier_points(fronts, space, default, config.model))
+    hints = folder.facts["hints"]
+    own = space.start[: len(config.prior)]
+    return dataclasses.replace(space, start=(*own, *hints)) if hints else space

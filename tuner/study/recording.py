@@ -1,0 +1,150 @@
+"""Records a reference: the default is trained with one seed after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+from tuner import measure
+from tuner.config.catalogue import tuner_home
+from tuner.config.schema import TuneConfig
+from tuner.config.validation import validate
+from tuner.convergence.references import Reference, read_reference, reference_name, run_of
+from tuner.progress import StudyProgress, format_seconds
+from tuner.race.machine import MachineRace
+from tuner.storage.study_folder import write_atomically
+from tuner.study.preparation import single
+from tuner.trials.session import TrialSetup, run_trial
+from tuner.trials.setup import claim_cores, host_facts
+from tuner.values.errors import NoTrialSucceeded
+from tuner.values.space import Range, SearchSpace
+from tuner.values.trial import Params, Trial, TrialKind
+
+_RACE_S = 60.0  # of racing for a setting to record with, which decides no figure
+_KILL_S = 7 * 86400.0
+
+
+def record_reference(
+    config: TuneConfig, seeds: int, folder: Path, progress: StudyProgress
+) -> tuple[Reference, Path]:
+    """Train the default to its end with seeds 1 to ``seeds``, at a fast runtime setting.
+
+    What was recorded before under the same circumstances is kept: an interrupted recording goes
+    on, and more seeds can be added. What was recorded under others is set aside.
+
+    Args:
+        config: Names framework, data set and model.
+        seeds: How many there shall be.
+        folder: Where the reference is kept.
+        progress: Is told how far it is.
+
+    Returns:
+        The reference, and its file.
+
+    Raises:
+        TunerError: If something needed is not here, or a training fails.
+    """
+    validate(config)
+    with (
+        single(config, progress) as (space, setup),
+        claim_cores(config.executor, progress),
+    ):
+        setup = dataclasses.replace(setup, folder=setup.folder / "trials")
+        setup.folder.mkdir()
+        default = space.default(setup.dataset.name, config.model).params
+        folder.mkdir(parents=True, exist_ok=True)
+        name = reference_name(setup.framework.name, setup.dataset.name, config.model)
+        path = folder / f"{name}.json"
+        found = _begun(path, setup.dataset.digest, default, progress)
+        missing = [seed for seed in range(1, seeds + 1) if not (found and found.looks_of(seed))]
+        setting = _fast_setting(config, setup, space, default, progress) if missing else {}
+        for seed in missing:
+            progress.message(f"seed {seed} of {seeds}, at {', '.join(map(str, setting.values()))}")
+            found = _with_seed(
+                found, seed, setup, space, {**default, **setting}, default, progress
+            )
+            write_atomically(path, found.to_json())
+    assert found is not None
+    return found, path
+
+
+def _begun(path: Path, digest: str, default: Params, progress: StudyProgress) -> Reference | None:
+    """What was recorded before, if it is of the same default; else it is set aside."""
+    found = read_reference(path)
+    refusal = found.refusal(digest, default) if found else ""
+    if refusal:
+        aside = path.with_suffix(".json.old")
+        shutil.move(path, aside)
+        progress.warn(f"{path.name} is begun anew, as {refusal}; the old one is {aside}")
+        return None
+    return found
+
+
+def _fast_setting(
+    config: TuneConfig,
+    setup: TrialSetup,
+    space: SearchSpace,
+    default: Params,
+    progress: StudyProgress,
+) -> Params:
+    """Race for about a minute, or take what an earlier race on this machine found."""
+    packages = setup.runtime.packages()
+    fingerprint = measure.fingerprint(host_facts(config), packages)
+    race = MachineRace(
+        setup,
+        space,
+        default,
+        fingerprint,
+        tuner_home() / "runtime-maps",
+        config=dataclasses.replace(config.search, race_share=1.0),
+        budget_s=_RACE_S,
+        check=lambda: None,
+        tell=progress.task,
+    )
+    race.run(_RACE_S)
+    return race.known.fastest(int(default["batch_size"] or 1))
+
+
+def _with_seed(
+    found: Reference | None,
+    seed: int,
+    setup: TrialSetup,
+    space: SearchSpace,
+    params: Params,
+    default: Params,
+    progress: StudyProgress,
+) -> Reference:
+    """The reference with one more run."""
+    iterations = space.params["iterations"]
+    assert isinstance(iterations, Range)
+    trial = Trial(
+        number=seed,
+        params=params,
+        kind=TrialKind.REFERENCE,
+        seed=seed,
+        time_limit_s=_KILL_S,
+        test=True,
+        curve=int(iterations.low),
+    )
+    result = run_trial(setup, trial, listener=progress.trial_progress)
+    if not result.usable or not result.measurement:
+        raise NoTrialSucceeded(
+            f"the default of {setup.framework.name} ended {result.status.value} with seed {seed}: "
+            f"{result.reason}; no reference can be recorded of it"
+        )
+    progress.message(
+        f"seed {seed}: {100 * (result.test_accuracy or 0):.2f} % on the test split after "
+        f"{result.iterations:,} iterations, {format_seconds(result.measurement.train_time_s)} s"
+    )
+    begun = found or Reference(
+        framework=setup.framework.name,
+        dataset=setup.dataset.name,
+        model=setup.model,
+        dataset_digest=setup.dataset.digest,
+        params=dict(default),
+        setting={name: params[name] for name in space.runtime},
+        versions={name: each for name, each in result.versions.items() if name not in params},
+        machine=measure.machine_facts(setup.cores),
+    )
+    return begun.with_run(run_of(result))

@@ -1,0 +1,118 @@
+"""How a study's budget is shared out: when to go on searching, and how long a trial may take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.config.schema import BudgetConfig
+from tuner.values.trial import Trial, TrialKind
+
+_LEAST_TRIALS = 3  # the default and two others, however little time the default has left
+_LEAST_TRIAL_S = 3.0  # a search trial with less time left would only be set-up
+_LEAST_PART = 0.1  # of the default's iterations, that its first part has
+_LEAST_PART_ITERATIONS = 1000  # the same where the default is short
+_WHOLE_SHARE = 0.6  # of the budget, that the whole default may take where nothing else tells
+_KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
+_FULL_LIMIT_S = 7 * 86400.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A budget, and what may be done with it.
+
+    Attributes:
+        budget: Of the whole study.
+        seed: Of every search trial, so that they differ in nothing but their params.
+        baseline: ``full`` gives the default all the time it needs, ``projected`` its first part
+            alone, ``auto`` what the budget allows.
+    """
+
+    budget: BudgetConfig
+    seed: int
+    baseline: str = "auto"
+
+    def left_s(self, elapsed_s: float) -> float:
+        """Seconds left of the budget; below 0 beyond it."""
+        return self.budget.time_s - elapsed_s
+
+    @property
+    def verify_s(self) -> float:
+        """Seconds kept for verification while nothing is known of what it will need."""
+        return self.budget.verify_share * self.budget.time_s
+
+    def allows(self, trials: int, left_s: float) -> bool:
+        """Whether another search trial may follow ``trials``, with ``left_s`` to search."""
+        if trials >= (self.budget.trials or math.inf):
+            return False
+        return trials < _LEAST_TRIALS or left_s > _LEAST_TRIAL_S
+
+    def limit_s(self, trials: int, left_s: float) -> float:
+        """Longest training of the search trial after ``trials``, with ``left_s`` to search."""
+        most_s = self.budget.trial_share * self.budget.time_s
+        if trials < _LEAST_TRIALS:
+            left_s = max(left_s, self.budget.default_share * self.budget.time_s)
+        return max(_LEAST_TRIAL_S, min(most_s, left_s))
+
+    def default_trial(self, params: Mapping[str, Any], *, part: bool) -> Trial:
+        """Trial 0.
+
+        Args:
+            params: The default's own.
+            part: Whether its first part may be enough; else it is trained to its end, if it can
+                be within most of the budget.
+        """
+        time_s, share, limit_s = self.budget.time_s, 1.0, _WHOLE_SHARE * self.budget.time_s
+        kill_s = _KILL_FACTOR * time_s + _KILL_EXTRA_S
+        if self.baseline == "full":
+            return self._first(params, 1.0, None, _FULL_LIMIT_S)
+        if part or self.baseline == "projected":
+            iterations = int(params["iterations"] or 1)
+            share = min(1.0, max(_LEAST_PART, _LEAST_PART_ITERATIONS / iterations))
+            limit_s = self.budget.default_share * time_s
+        return self._first(params, share, limit_s, kill_s)
+
+    def _first(
+        self, params: Mapping[str, Any], share: float, limit_s: float | None, kill_s: float
+    ) -> Trial:
+        return Trial(
+            number=0,
+            params=params,
+            kind=TrialKind.DEFAULT,
+            seed=self.seed,
+            train_time_limit_s=limit_s,
+            time_limit_s=kill_s,
+            test=True,
+            share=share,
+        )
+
+    def reference_trial(self, params: Mapping[str, Any], curve: int) -> Trial:
+        """The default trained to its end at a fast runtime setting, where nothing was recorded."""
+        return Trial(
+            number=0,
+            params=params,
+            kind=TrialKind.REFERENCE,
+            seed=self.seed,
+            time_limit_s=_KILL_FACTOR * self.budget.time_s + _KILL_EXTRA_S,
+            test=True,
+            curve=curve,
+        )
+
+    def search_trial(
+        self,
+        number: int,
+        params: Mapping[str, Any],
+        limit_s: float,
+        rivals: tuple[tuple[float, float], ...],
+    ) -> Trial:
+        """A later trial, which may train for ``limit_s`` seconds."""
+        return Trial(
+            number=number,
+            params=params,
+            seed=self.seed,
+            train_time_limit_s=limit_s,
+            time_limit_s=_KILL_FACTOR * limit_s + _KILL_EXTRA_S,
+            rivals=rivals,
+        )

@@ -1,0 +1,432 @@
+"""One study from its first trial to its report: ask, submit, tell, log; default first; resume."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import math
+import shutil
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import yaml
+
+from tuner import measure
+from tuner.config.catalogue import tuner_home
+from tuner.config.schema import TuneConfig, objectives_of, parse_constraint
+from tuner.config.validation import validate
+from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
+from tuner.progress import StudyProgress, make_progress
+from tuner.race.machine import MachineRace
+from tuner.report import headline, study_metrics, write_report
+from tuner.search import (
+    Driver,
+    FactoredSearch,
+    JointSearch,
+    OptunaStudy,
+    Outlook,
+    RayTuneSearch,
+    Strategy,
+)
+from tuner.storage.databases import Hold, exclusive
+from tuner.storage.study_folder import home_id, write_atomically
+from tuner.study.default_trial import DefaultTrial
+from tuner.study.interrupts import DeferredInterrupts
+from tuner.study.keeping import keeping
+from tuner.study.loop import StudyLoop
+from tuner.study.preparation import Preparation, prepare, results_place, shown_config
+from tuner.study.trial_runs import TrialRuns
+from tuner.tracking import Outbox, TrackedDataset, Tracker, experiment_name
+from tuner.trials.session import remove_worker_folders
+from tuner.trials.setup import UNCONFINED, claim_cores, core_sets, host_facts
+from tuner.values.errors import NoTrialSucceeded
+from tuner.values.results import StudyResult, default_warnings
+from tuner.values.trial import TrialKind, TrialResult
+from tuner.verification.rounds import Verification
+
+_UPLOADS_S = 300.0  # that the uploads of another driver are waited for before the study begins
+
+
+def tune(
+    config: TuneConfig, progress: StudyProgress | None = None, command: str = ""
+) -> StudyResult:
+    """Run the study that ``config`` describes to its end, going on where it was left.
+
+    Args:
+        config: Is checked first.
+        progress: Where to show how far it is; made by ``config.progress`` if not given.
+        command: What the user would type to go on with the study, for the report.
+
+    Everything measured is kept as it is measured, so an interruption (``KeyboardInterrupt`` is
+    raised on after the running trial was ended) costs only the trial that was running.
+
+    Raises:
+        ConfigError: A value cannot be used, or another process runs the same study.
+        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+        NoTrialSucceeded: Nothing could be measured.
+    """
+    validate(config)
+    uri, output = results_place(config)
+    with contextlib.ExitStack() as stack:
+        shown = progress or stack.enter_context(make_progress(config.progress))
+        prepared = prepare(config, shown, uri)
+        stack.callback(prepared.folder.close)
+        interrupts = stack.enter_context(DeferredInterrupts())
+        study = _Study(config, shown, interrupts, prepared, uri, output, stack)
+        return study.run(command or _command(config))
+
+
+class _Study:
+    """One study at work; ``run`` is the loop."""
+
+    def __init__(
+        self,
+        config: TuneConfig,
+        progress: StudyProgress,
+        interrupts: DeferredInterrupts,
+        prepared: Preparation,
+        uri: str,
+        output: Path,
+        on_exit: contextlib.ExitStack,
+    ) -> None:
+        self.config, self.progress, self.interrupts = config, progress, interrupts
+        self.setup, self.folder = prepared.setup, prepared.folder
+        self.objectives = objectives_of(config)
+        self.constraints = [parse_constraint(text) for text in config.constraints]
+        self.machine = host_facts(config)
+        self.packages = self.setup.runtime.packages()
+        self.fingerprint = measure.fingerprint(self.machine, self.packages)
+        # several drivers can meet in a storage that is not the study's own; a host's name tells
+        # them apart no longer than a container lives
+        name = f"{home_id(tuner_home())}:{self.folder.path.name}"
+        self.driver = Driver(name, self.fingerprint) if config.storage else None
+        fresh = config.resume == "never"
+        self.space, self.default = prepared.space, prepared.default
+        self.stored = OptunaStudy(
+            self.space,
+            self.objectives,
+            self.constraints,
+            sampler=config.sampler,
+            storage=config.storage or f"sqlite:///{self.folder.path}/optuna.db",
+            name=self.folder.path.name,
+            default=self.default.params,
+            seed=config.seed,
+            driver=self.driver,
+            fresh=fresh,
+        )
+        on_exit.callback(self.stored.close)
+        if self.stored.crew:
+            self.folder.publish = self.stored.crew.publish
+        self.race: MachineRace | None = None
+        self.search = self._make_strategy()
+        with self._uploads_alone():
+            self.tracker = Tracker(
+                uri,
+                output,
+                experiment=experiment_name(
+                    self.setup.framework.name, self.setup.dataset.requested
+                ),
+                study_id=self.folder.path.name,
+                name=f"{self.setup.framework.name} {self.setup.dataset.requested} "
+                f"{self.folder.path.name}",
+                tags=self._study_tags(),
+                params=shown_config(config),
+                fresh=fresh,
+                dataset=self._tracked_dataset(),
+            )
+        # what is half written was left by a crashed driver: no other writes at the same time
+        self.outbox = Outbox(self.tracker, self._uploads_alone, progress.message)
+        self.runs = TrialRuns(
+            self._make_executor, self.folder, self._track, config.budget, progress, interrupts
+        )
+        on_exit.callback(self.runs.close)
+        self.verification = Verification(
+            config,
+            self.folder,
+            self.objectives,
+            self.constraints,
+            self.setup.dataset.sizes["test"],
+            self.search.shortest,
+            self.search.beside,
+        )
+        self.loop = StudyLoop(
+            config,
+            self.setup,
+            self.folder,
+            self.search,
+            self.race,
+            DefaultTrial(
+                config, self.setup, self.space, self.fingerprint, self.folder, self.runs, progress
+            ),
+            self.verification,
+            Outlook(self.space, config.seed),
+            self.runs,
+            progress,
+        )
+
+    def _uploads_alone(self, wait_s: float = _UPLOADS_S) -> AbstractContextManager[None]:
+        """Keep the study's other drivers from writing to MLflow; their search goes on."""
+        if not self.stored.shared:
+            return contextlib.nullcontext()
+        return exclusive(self.config.storage, Hold.UPLOADS, wait_s)
+
+    def _make_executor(self) -> Executor:
+        if self.config.executor.name == "local":
+            _, *others = core_sets(self.config.executor)
+            listener = self.progress.trial_progress
+            if others:
+                return CrowdedExecutor(self.setup, others, listener)
+            return LocalExecutor(self.setup, listener)
+        self.progress.phase("prepare", "the nodes of the Ray cluster")
+        return RayExecutor(
+            self.config,
+            self.setup,
+            self.fingerprint,
+            say=self.progress.message,
+            check=self.interrupts.check,
+        )
+
+    def _make_strategy(self) -> Strategy:
+        if self.config.search.name == "raytune":
+            return RayTuneSearch(self.stored)
+        if self.config.search.name == "joint":
+            return JointSearch(self.stored)
+        self.race = self._make_race()
+        return FactoredSearch(self.stored, self.race, self._cores_for_accuracy)
+
+    @property
+    def _cores_for_accuracy(self) -> int:
+        """Cores on which trials may run side by side for their accuracy alone."""
+        here = self.config.executor.name == "local" and len(core_sets(self.config.executor)) == 1
+        return len(self.setup.cores) if here else 1
+
+    def _make_race(self) -> MachineRace:
+        return MachineRace(
+            self.setup,
+            self.space,
+            self.default.params,
+            self.fingerprint,
+            tuner_home() / "runtime-maps",
+            config=self.config.search,
+            budget_s=self.config.budget.time_s,
+            check=self.interrupts.check,
+            tell=self.progress.task,
+        )
+
+    def _study_tags(self) -> dict[str, str]:
+        dataset = self.setup.dataset
+        return {
+            "framework": self.setup.framework.name,
+            "dataset": dataset.name,
+            "dataset_requested": dataset.requested,
+            "dataset_digest": dataset.digest,
+            "dataset_warning": dataset.warning,
+            "fingerprint": self.fingerprint,
+            **{f"machine.{name}": value for name, value in self.machine.items()},
+        }
+
+    def _tracked_dataset(self) -> TrackedDataset:
+        dataset = self.setup.dataset
+        return TrackedDataset(dataset.name, dataset.digest, dataset.origin)
+
+    def run(self, command: str) -> StudyResult:
+        """Search, verify, report; whatever was done before is not done again."""
+        try:
+            with keeping(self.folder.path, self.config.storage):
+                return self._run(command)
+        except Exception as error:
+            if self.loop.leads:
+                self.tracker.fail(str(error) or type(error).__name__)
+            raise
+
+    def _run(self, command: str) -> StudyResult:
+        self.command = command
+        self._recover()
+        if self._is_complete():
+            self.progress.message(
+                f"study {self.folder.path.name} is complete; a larger budget goes on with it, "
+                "resume=never starts it anew"
+            )
+            result = self._result(complete=True)
+            if not self.folder.facts.get("tracked", True):
+                result = self._track_end(result)
+            return result
+        if self.loop.leads:
+            self.outbox.begin()
+        try:
+            with self._claimed_cores():
+                self.folder.restart_clock()
+                self.folder.save(
+                    complete=False, started=self.folder.facts.get("started") or _now()
+                )
+                self.loop.run()
+                while self._inherits():
+                    self.loop.run()
+            if not self.loop.leads:
+                self.progress.message(
+                    f"the search has ended; the driver that leads study {self.folder.path.name} "
+                    "verifies and reports"
+                )
+                return self._result(complete=True)
+        except KeyboardInterrupt:
+            self.runs.cancel()
+            if self.loop.leads:
+                self._finish(self._result(complete=False))
+            raise
+        result = self._finish(self._result(complete=True))
+        self.stored.note_report()
+        self.folder.save(
+            complete=True,
+            budget={"time_s": self.config.budget.time_s, "trials": self.config.budget.trials},
+        )
+        return result
+
+    def _inherits(self) -> bool:
+        """Whether this driver leads from now on, as the one that did shows no sign of life."""
+        crew = self.stored.crew
+        if crew is None or crew.leads or not crew.leader or self.stored.reported:
+            return False
+        leader = crew.leader
+        self.progress.phase("waiting", "for a sign of life of the driver that leads the study")
+        if not crew.outlives(leader, self.runs.pause):
+            return False
+        with self.stored.alone():
+            if crew.leader != leader or self.stored.reported:
+                return False
+            crew.lead()
+        self.folder.adopt(crew.published)
+        self.loop.take_the_lead()
+        self.outbox.begin()
+        self.progress.message(f"driver {leader} has died; this one leads the study from now on")
+        return True
+
+    def _claimed_cores(self) -> AbstractContextManager[object]:
+        """This machine's CPUs for this study alone; the nodes of a cluster claim their own."""
+        if self.config.executor.name != "local":
+            return contextlib.nullcontext()
+        return claim_cores(self.config.executor, self.progress, self.interrupts.check)
+
+    def _is_complete(self) -> bool:
+        """Whether the study ended under a budget at least as large as this one."""
+        spent = self.folder.facts.get("budget")
+        if not self.folder.facts.get("complete") or not spent:
+            return False
+        budget = self.config.budget
+        more_trials = (budget.trials or math.inf) > (spent["trials"] or math.inf)
+        return not (budget.time_s > spent["time_s"] or more_trials)
+
+    def _recover(self) -> None:
+        """Bring sampler and MLflow up to what the study's folder holds."""
+        measure.kill_marked(f"{self.setup.marker}/")
+        remove_worker_folders(self.setup.folder)
+        for pattern in ("race-*", "beside-*"):
+            for leftover in self.folder.path.glob(pattern):
+                shutil.rmtree(leftover, ignore_errors=True)
+        trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
+        failed = trials and trials[0].trial.is_default and not trials[0].usable
+        if failed and not self._is_complete():
+            # its params are right, so what failed was something else, which may be mended by now
+            default = trials.pop(0)
+            self.folder.set_aside(default)
+            self.outbox.forget(default.trial.name)
+        verified = self.folder.results(TrialKind.VERIFY)
+        self.loop.recall(trials)
+        for result in (*trials, *verified):
+            self._track(result)
+        if self.folder.damaged:
+            self.progress.message(
+                f"results of {', '.join(self.folder.damaged)} were damaged: they are set aside, "
+                "and measured again"
+            )
+        if trials:
+            self.progress.message(
+                f"going on with study {self.folder.path.name}: {len(trials)} trials and "
+                f"{len(verified)} verification runs are kept"
+            )
+
+    def _track(self, result: TrialResult) -> None:
+        self.outbox.send(result, self.folder.trials / result.trial.name)
+
+    def _result(self, *, complete: bool) -> StudyResult:
+        dataset, budget, known = self.setup.dataset, self.config.budget, self.loop.known
+        return StudyResult(
+            study_id=self.folder.path.name,
+            framework=self.setup.framework.name,
+            title=self.setup.framework.title,
+            dataset=dataset.name,
+            dataset_facts=dataset.facts(),
+            model=self.config.model,
+            objectives=tuple(self.objectives),
+            constraints=tuple(map(str, self.constraints)),
+            trials=tuple(self.loop.trials),
+            derived=tuple(self.search.derived),
+            runtimes=self.race.known if self.race and self.race.known.probes else None,
+            verifications=tuple(self.folder.results(TrialKind.VERIFY)),
+            verified=self.verification.summary(),
+            machine=self.machine,
+            runtime=self.packages,
+            warnings=(
+                *filter(None, [dataset.warning, "" if self.config.sandbox else UNCONFINED]),
+                *default_warnings(self.loop.trials, known.part if known else ""),
+            ),
+            started=str(self.folder.facts.get("started", "")),
+            elapsed_s=self.folder.elapsed_s,
+            budget={
+                "name": budget.name,
+                "time_s": f"{budget.time_s:g}",
+                "trials": str(budget.trials or "no limit"),
+            },
+            complete=complete,
+            command=self.command,
+            accuracy_margin=self.config.verify.accuracy_margin,
+            reference=known.words if known else "",
+            default_part=known.part if known else "",
+            notes=self.verification.notes(),
+        )
+
+    def _finish(self, result: StudyResult) -> StudyResult:
+        if result.complete and not any(each.usable for each in result.trials):
+            first = result.trials[0]
+            raise NoTrialSucceeded(
+                f"none of {len(result.trials)} trials succeeded; the default ended as "
+                f"{first.status.value}: {first.reason}; logs are in {self.folder.trials}"
+            )
+        self.progress.phase("report")
+        return self._track_end(result)
+
+    def _track_end(self, result: StudyResult) -> StudyResult:
+        """Write the report, and send it with all that MLflow has not got yet."""
+        folder = self.folder.path / "report"
+        files = write_report(result, folder)
+        resolved = yaml.safe_dump(shown_config(self.config), sort_keys=False)
+        write_atomically(folder / "config.yaml", resolved)
+        files.append(folder / "config.yaml")
+        if self.stored.shared:  # a driver that died may have sent less than it measured
+            self.outbox.doubt()
+            for each in (*result.trials, *result.verifications):
+                self._track(each)
+        tags = {"elapsed_s": f"{result.elapsed_s:.0f}", "trials": str(len(result.trials))}
+        tracked = self.outbox.finish(
+            files,
+            tags,
+            complete=result.complete,
+            metrics=study_metrics(result),
+            description="\n\n".join(headline(result)),
+        )
+        self.folder.save(tracked=tracked)
+        if not tracked:
+            self.progress.message(
+                f"MLflow has not got all of study {self.folder.path.name}; its report is in "
+                f"{folder}, and the same command sends what is missing once MLflow answers"
+            )
+        return dataclasses.replace(result, tracked=tracked)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _command(config: TuneConfig) -> str:
+    """The command that goes on with the study."""
+    return f"python -m tuner framework={config.framework.name} dataset={config.dataset.name}"

@@ -1,0 +1,89 @@
+"""Requested is not effective: whether a trial really ran as its params say.
+
+The host trusts what it sees itself (mapped libraries, threads of the process) and holds what the
+worker says against the request as well; either can convict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.config.schema import BlasConfig
+from tuner.values.trial import UNSET, Params
+
+_AUTO = "auto"
+_SPARE_CORES = 0.35  # what the worker's other threads may use beside those that compute
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the host itself saw of a trial.
+
+    Attributes:
+        blas_loaded: What ``loaded_blas`` found.
+        threads: Most threads of any process of the trial during training; 0 if unknown.
+        cores_used: CPU seconds a second of the training; 0 if it was too short to tell.
+        extra_threads: Threads the framework has beside those that compute; below 0 where they
+            cannot be told apart, so that only ``cores_used`` counts.
+    """
+
+    blas_loaded: str
+    threads: int
+    cores_used: float = 0.0
+    extra_threads: int = 0
+
+
+def loaded_blas(blas: Mapping[str, BlasConfig], mapped: Collection[str]) -> str:
+    """Names of the BLAS libraries whose mark is among the mapped paths, joined by ``+``."""
+    seen = [
+        name
+        for name, config in blas.items()
+        if config.loaded and any(re.search(config.loaded, path) for path in mapped)
+    ]
+    return "+".join(seen)
+
+
+def attest(
+    params: Params,
+    blas: Mapping[str, BlasConfig],
+    seen: Seen,
+    reported: Mapping[str, Any],
+) -> str:
+    """Why the trial did not run as requested; empty if it did.
+
+    Args:
+        params: The request.
+        blas: The framework's BLAS libraries by name.
+        seen: What the host saw.
+        reported: What the worker says is in effect, by the name of the param, each optional.
+    """
+    wanted = str(params.get("blas", ""))
+    visible = wanted in blas and bool(blas[wanted].loaded)
+    if visible and seen.blas_loaded != wanted:
+        loaded = seen.blas_loaded or "none that is known"
+        return f"BLAS {wanted} was requested but {loaded} was mapped"
+    for name, value in params.items():
+        said = reported.get(name)
+        left_open = value is None or value in (UNSET, _AUTO)
+        if said is not None and not left_open and _text(said) != _text(value):
+            return f"{name} {value} was requested but the worker reports {said}"
+    return _attest_threads(params, seen)
+
+
+def _text(value: object) -> str:
+    return str(value).lower()
+
+
+def _attest_threads(params: Params, seen: Seen) -> str:
+    wanted = params.get("threads", UNSET)
+    if not isinstance(wanted, int):
+        return ""
+    # fewer may be seen: some libraries start threads for each call and end them after it
+    if seen.extra_threads >= 0 and seen.threads > wanted + seen.extra_threads:
+        return f"{wanted} threads were requested but {seen.threads} were seen"
+    if seen.cores_used > wanted + _SPARE_CORES:
+        return f"{wanted} threads were requested but {seen.cores_used:.1f} cores were used"
+    return ""

@@ -1,0 +1,240 @@
+"""The host's end of the worker protocol, version 1: what is asked and what may be answered.
+
+The worker's folder holds ``trial.json`` (one flat object, in), ``events.jsonl`` (append-only, one
+flat object a line, out) and, to end the training, ``stop``. Its own output is no part of that: it
+goes to a log that the host keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.datasets.provide import SPLITS, Dataset
+from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.errors import ProtocolError
+from tuner.values.trial import Checkpoint, Trial, TrialKind
+
+PROTOCOL = 1
+REQUEST, EVENTS, STOP = "trial.json", "events.jsonl", "stop"
+MAX_LINE_BYTES = 64 * 1024
+MAX_EVENTS_BYTES = 64 * 2**20
+"""Of one trial: some days of progress at two events a second, as the number of events is."""
+_MOST_EVENTS = 1_000_000
+_MOST_CHECKPOINTS = 10_000
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HALVINGS = 3  # at which a trial is looked at before its end
+_FINE = 8  # looks a doubling where they are close together
+_ROUNDING = 1e-3
+
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "ready": (),
+    "train_begin": ("setup_time_s",),
+    "progress": ("iteration", "train_time_s"),
+    "checkpoint": ("iteration", "train_time_s", "val_accuracy"),
+    "train_end": ("iteration", "train_time_s"),
+    "result": ("iteration", "val_accuracy", "test_time_s"),
+    "error": ("kind", "message"),
+}
+"""Events a worker may write, each with the entries it must carry."""
+_NULLABLE = (("result", "val_accuracy"),)  # of a probe, which evaluates nothing
+_TEXTS = ("kind", "message")
+_ACCURACIES = ("val_accuracy", "test_accuracy")
+
+
+def checkpoint_grid(iterations: int, curve: int = 0) -> list[int]:
+    """Iterations at which accuracy is looked at, ascending, the last one included.
+
+    Its half, quarter and eighth as well; for a ``curve`` (see ``Trial``) steps of the square root
+    of two, down to a quarter of the least iterations of interest.
+    """
+    if not curve:
+        return sorted({math.ceil(iterations / 2**number) for number in range(_HALVINGS + 1)})
+    steps = max(0, math.floor(2 * math.log2(4 * iterations / curve) + _ROUNDING))
+    return sorted({math.ceil(iterations / 2 ** (number / 2)) for number in range(steps + 1)})
+
+
+def fine_grid(first: int, last: int) -> list[int]:
+    """Iterations from ``last`` down to ``first`` in eighths of a halving, ascending."""
+    if not 0 < first <= last:
+        return []
+    steps = math.floor(_FINE * math.log2(last / first) + _ROUNDING)
+    return sorted({math.ceil(last / 2 ** (number / _FINE)) for number in range(steps + 1)})
+
+
+def marks_of(trial: Trial) -> list[int]:
+    """Iterations at which a worker is asked to look at the accuracy; none of a probe's."""
+    iterations = trained_iterations(trial)
+    if trial.kind is TrialKind.PROBE:
+        return []
+    if trial.share < 1 and not trial.curve:
+        return [iterations]
+    whole = checkpoint_grid(int(trial.params["iterations"] or 1), trial.curve)
+    marks = {*whole, *fine_grid(*trial.finely)}
+    return [*sorted(mark for mark in marks if mark < iterations), iterations]
+
+
+def trained_iterations(trial: Trial) -> int:
+    """Iterations a trial really trains: its share of the iterations, at least one."""
+    exact = int(trial.params["iterations"] or 1) * trial.share
+    return max(1, math.ceil(round(exact, 6)))  # a rounding error is no iteration
+
+
+def request_text(trial: Trial, dataset: Dataset, model: str) -> str:
+    """Content of ``trial.json``; paths in it are the host's, which the sandbox keeps."""
+    iterations = trained_iterations(trial)
+    request: dict[str, Any] = {
+        **trial.params,
+        "protocol": PROTOCOL,
+        "iterations": iterations,
+        "eval_at": ",".join(map(str, marks_of(trial))),
+        "model": model,
+        "seed": trial.seed,
+        "test": trial.test,
+        "every_mark": trial.kind is TrialKind.REFERENCE,
+        "dataset": dataset.name,
+        "classes": dataset.classes,
+        "channels": dataset.channels,
+        "height": dataset.height,
+        "width": dataset.width,
+    }
+    for split in SPLITS:
+        request[f"{split}_images"] = str(dataset.images(split))
+        request[f"{split}_labels"] = str(dataset.labels(split))
+        request[f"{split}_count"] = dataset.sizes[split]
+    return json.dumps(request, indent=1)
+
+
+def parse_event(line: bytes) -> dict[str, Any]:
+    """One line of ``events.jsonl``. Raises ``ProtocolError`` for what the protocol forbids."""
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(f"event line of more than {MAX_LINE_BYTES} bytes")
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ProtocolError(f"event line is no JSON: {line[:80]!r}") from None
+    name = str(event.get("event")) if isinstance(event, dict) else ""
+    if name not in _REQUIRED:
+        raise ProtocolError(f"unknown event {line[:80]!r}; known are {', '.join(_REQUIRED)}")
+    missing = [key for key in _REQUIRED[name] if key not in event]
+    if missing or any(isinstance(value, dict | list) for value in event.values()):
+        raise ProtocolError(f"event {name!r} lacks {missing} or is not flat: {line[:80]!r}")
+    _check_figures(name, event)
+    return {_encodable(key): _encodable(value) for key, value in event.items()}
+
+
+def _encodable(value: Any) -> Any:
+    """A text without what JSON may hold but no file, database or terminal takes."""
+    return printable(value) if isinstance(value, str) else value
+
+
+def printable(text: str) -> str:
+    """The text with ``?`` for lone surrogates and for control characters but line ends."""
+    return _CONTROLS.sub("?", text.encode("utf-8", "replace").decode())
+
+
+def _check_figures(name: str, event: Mapping[str, Any]) -> None:
+    """Figures can be reckoned with; only loss and test accuracy may be null or missing."""
+    required = set(_REQUIRED[name]) - set(_TEXTS)
+    for key in sorted(required | {"loss", *_ACCURACIES}):
+        value: Any = event.get(key)
+        if value is None and (key not in required or (name, key) in _NULLABLE):
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) <= sys.float_info.max:
+            raise ProtocolError(f"event {name!r} has no finite number as {key}: {value!r}")
+        if key in _ACCURACIES and not 0 <= value <= 1:
+            raise ProtocolError(f"{key} is {value!r}, not a fraction from 0 to 1")
+        if value < 0 and key != "loss":
+            raise ProtocolError(f"event {name!r} has a {key} below 0: {value!r}")
+
+
+@dataclass
+class EventLog:
+    """What a worker has answered so far, read from its growing event file.
+
+    Attributes:
+        ready, result, error: Those events, ``None`` until they come.
+        setup_time_s: Seconds of set-up; ``None`` until training begins.
+        ended: Whether training has ended.
+        iteration, train_time_s, loss: Of the latest sign of life.
+        attested: What the worker last said of its BLAS.
+    """
+
+    folder: WorkerFolder
+    ready: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    setup_time_s: float | None = None
+    ended: bool = False
+    iteration: int = 0
+    train_time_s: float = 0.0
+    loss: float | None = None
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    attested: dict[str, Any] = field(default_factory=dict)
+    _offset: int = 0
+    _count: int = 0
+
+    def read(self) -> bool:
+        """Take in what was appended since the last call. Returns whether anything was.
+
+        Raises:
+            ProtocolError: For a line that the protocol does not allow.
+        """
+        text = self.folder.read(EVENTS, MAX_LINE_BYTES * 4, self._offset)
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(text) - len(whole) >= MAX_LINE_BYTES:
+            raise ProtocolError(f"event line of more than {MAX_LINE_BYTES} bytes")
+        self._offset += len(whole)
+        if self._offset > MAX_EVENTS_BYTES:
+            raise ProtocolError(f"more than {MAX_EVENTS_BYTES // 2**20} MiB of events")
+        for line in whole.splitlines():
+            self._take(parse_event(line))
+        return bool(whole)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        name = event["event"]
+        self._count += 1
+        if self._count > _MOST_EVENTS:
+            raise ProtocolError(f"more than {_MOST_EVENTS:,} events")
+        if self.result is not None:
+            raise ProtocolError(f"event {name!r} after the result")
+        self._note(name, event)
+
+    def _note(self, name: str, event: dict[str, Any]) -> None:
+        if name == "train_begin":
+            self.setup_time_s = float(event["setup_time_s"])
+        elif name in ("progress", "checkpoint", "train_end"):
+            self.iteration = int(event["iteration"])
+            self.train_time_s = float(event["train_time_s"])
+            self.loss = event.get("loss", self.loss)
+        if name in ("ready", "result", "error"):
+            setattr(self, name, event)
+        if name in ("ready", "train_end"):
+            self.attested |= event
+        if name == "train_end":
+            self.ended = True
+        if name == "checkpoint":
+            if len(self.checkpoints) >= _MOST_CHECKPOINTS:
+                raise ProtocolError(f"more than {_MOST_CHECKPOINTS:,} checkpoints")
+            accuracy, test = float(event["val_accuracy"]), event.get("test_accuracy")
+            self.checkpoints.append(
+                Checkpoint(self.iteration, self.train_time_s, event.get("loss"), accuracy, test)
+            )
+
+
+def log_tail(log: Path, lines: int = 12) -> str:
+    """Last lines of the worker's own output, which the host keeps in ``log``."""
+    try:
+        with log.open("rb") as source:
+            source.seek(max(0, source.seek(0, 2) - 8192))
+            text = source.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(printable(text).splitlines()[-lines:])

@@ -1,0 +1,306 @@
+"""One trial: spawn the worker, watch it, stop it, read what it says, and measure around it.
+
+A trial that goes wrong is a result with a status and a reason, never an exception, and nothing
+that it started outlives it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.config.schema import FrameworkConfig, MeasureConfig
+from tuner.datasets.provide import Dataset
+from tuner.measure import MARKER, ResourceMonitor, kill_marked, strangers, user_tasks
+from tuner.runtimes import Runtime
+from tuner.trials.outcome import Failure, Observation, conclude
+from tuner.trials.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
+from tuner.trials.watch import Listener, Watch
+from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.errors import ConfigError, ProtocolError
+from tuner.values.trial import Params, Trial, TrialResult, TrialStatus
+
+WORKER_API = Path(__file__).parents[1] / "worker_api"
+_EXIT_GRACE_S = 10.0
+_EXIT_POLL_S = 0.002
+_MAX_FILE_BYTES = 2**30
+_MOST_TASKS = 4096
+_WORKERS = "workers"  # below the folder of the trials: what workers write to
+
+
+@dataclass(frozen=True)
+class TrialSetup:
+    """What is the same for every trial of a study.
+
+    Attributes:
+        framework, runtime, dataset, model: What is trained, in what, on what.
+        worker: The framework's worker script.
+        folder: What is kept of every trial gets a folder of its own below this one.
+        marker: Identifies the study's processes; trials append their name.
+        cores: CPUs a trial owns.
+        memory_limit_bytes: Memory at which a trial is ended.
+        measure: When a measurement counts as disturbed.
+    """
+
+    framework: FrameworkConfig
+    runtime: Runtime
+    dataset: Dataset
+    model: str
+    worker: Path
+    folder: Path
+    marker: str
+    cores: tuple[int, ...]
+    memory_limit_bytes: int
+    measure: MeasureConfig
+
+    def identity(self, fingerprint: str) -> dict[str, Any]:
+        """All that decides a trial's figures beside its params and seed, for JSON.
+
+        Args:
+            fingerprint: Of the machine and the runtime's packages.
+        """
+        return {
+            "framework": dataclasses.asdict(self.framework),
+            "files": {
+                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in sorted(self.worker.parent.iterdir())
+                if path.is_file()
+            },
+            "data": [self.dataset.digest, self.model],
+            "machine": [fingerprint, self.cores, self.memory_limit_bytes],
+        }
+
+
+def run_trial(
+    setup: TrialSetup,
+    trial: Trial,
+    *,
+    listener: Listener | None = None,
+    cancel: threading.Event | None = None,
+) -> TrialResult:
+    """Run one cold trial: a worker of its own that ends with it."""
+    session = WorkerSession(setup, trial.params)
+    try:
+        result = session.run(trial, listener=listener, cancel=cancel)
+    finally:
+        left = session.close()
+    if left and result.usable:
+        reason = f"the worker left running: {left}"
+        result = dataclasses.replace(result, status=TrialStatus.LEFT_PROCESSES, reason=reason)
+    return result
+
+
+def remove_worker_folders(folder: Path) -> None:
+    """Delete what workers of a tuner that was killed left; they must be gone.
+
+    Args:
+        folder: Of the trials.
+    """
+    with suppress(FileNotFoundError):
+        for each in (folder / _WORKERS).iterdir():
+            WorkerFolder(each).remove()
+
+
+class WorkerSession:
+    """A worker that trains many trials in turn without a second import of the framework.
+
+    All its trials share one runtime environment: BLAS, threads and kernel of ``params``. A trial
+    that ends the worker costs only itself; the next one gets a new worker.
+
+    The worker writes to a folder of its own, which is emptied before each trial and goes with it.
+    What is kept of a trial is in a folder that no worker sees: its request, its events, and the
+    worker's output, as ``log.txt``, in that of the first trial that it trained.
+
+    Args:
+        setup: What the trials share.
+        params: Params that decide the environment.
+    """
+
+    def __init__(self, setup: TrialSetup, params: Params) -> None:
+        self.setup = setup
+        self.environment = setup.runtime.environment(params)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._own: WorkerFolder | None = None
+        self._log = Path()
+        self._marker = ""
+
+    def __enter__(self) -> WorkerSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        trial: Trial,
+        *,
+        listener: Listener | None = None,
+        cancel: threading.Event | None = None,
+    ) -> TrialResult:
+        """Train ``trial``; what is kept of it goes to a folder made anew.
+
+        Raises:
+            ConfigError: If the trial needs another environment than this session's.
+        """
+        setup = self.setup
+        if setup.runtime.environment(trial.params) != self.environment:
+            raise ConfigError(f"{trial.name} needs another runtime environment than its session")
+        folder = setup.folder / trial.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        request = request_text(trial, setup.dataset, setup.model)
+        (folder / REQUEST).write_text(request, encoding="ascii")
+        process, own = self._ensure_worker(trial, folder)
+        own.clear()
+        own.write(REQUEST, request)
+        interval_s = setup.measure.sample_interval_s
+        # a warm worker begins at once when it is told: watching has to begin before
+        watch = Watch(
+            trial=trial,
+            folder=own,
+            process=process,
+            output=self._log,
+            monitor=ResourceMonitor(process.pid, setup.cores, interval_s),
+            memory_limit_bytes=setup.memory_limit_bytes,
+            stall_limit_s=setup.framework.stall_limit_s,
+            listener=listener,
+            cancel=cancel,
+        )
+        failure: Failure | None = TrialStatus.INTERRUPTED, "the tuner was stopped"
+        try:
+            _tell(process, own.path)
+            failure = watch.follow()
+        finally:
+            usage = watch.monitor.finish()
+            with suppress(ProtocolError):
+                (folder / EVENTS).write_bytes(own.read(EVENTS, MAX_EVENTS_BYTES))
+            if failure or watch.log.result is None:
+                self._end(at_once=watch.log.error is None)
+        return conclude(
+            Observation(
+                trial=trial,
+                framework=setup.framework,
+                classes=setup.dataset.classes,
+                limits=setup.measure,
+                log=watch.log,
+                usage=usage,
+                mapped=watch.mapped,
+                failure=failure,
+                stopping=watch.stopping,
+                exit_code=process.returncode,
+                tail=log_tail(self._log),
+            )
+        )
+
+    def close(self) -> str:
+        """End the worker. Returns what it left running, which is gone by then."""
+        return self._end(at_once=False)
+
+    def _ensure_worker(
+        self, trial: Trial, folder: Path
+    ) -> tuple[subprocess.Popen[bytes], WorkerFolder]:
+        if self._process is None or self._own is None:
+            self._log = folder / "log.txt"
+            self._own = WorkerFolder(self.setup.folder / _WORKERS / trial.name)
+            self._marker = f"{self.setup.marker}/{trial.name}/"
+            setup = self.setup
+            readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
+            command = setup.runtime.command(
+                setup.worker, readable=readable, writable=[self._own.path]
+            )
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*_custody(setup.cores), *command],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=self._own.path,
+                    env=self._whole_environment(self._own.path),
+                    start_new_session=True,
+                )
+        return self._process, self._own
+
+    def _whole_environment(self, home: Path) -> dict[str, str]:
+        """Built from nothing, so that no variable of this process reaches the worker."""
+        own = {**self.setup.runtime.inherited(), **self.environment}
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            MARKER: self._marker,
+            **own,
+            "PYTHONPATH": f"{WORKER_API}:{own.get('PYTHONPATH', '')}".rstrip(":"),
+        }
+
+    def _end(self, *, at_once: bool) -> str:
+        process, self._process = self._process, None
+        if process is None:
+            return ""
+        left = ""
+        if not at_once:
+            left = _wait_for_exit(process)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdin:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        survivors = kill_marked(self._marker, patience_s=0.5)
+        if self._own is not None:
+            self._own.remove()
+            self._own = None
+        return left or (f"{survivors} detached processes" if survivors else "")
+
+
+def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
+    """Have a worker train the trial whose request lies in ``folder``."""
+    assert worker.stdin is not None
+    with suppress(BrokenPipeError):  # a worker already dead is noticed by the watch
+        worker.stdin.write(f"{folder}\n".encode())
+        worker.stdin.flush()
+
+
+def _custody(cores: tuple[int, ...]) -> list[str]:
+    """The prefix that binds a worker to its cores and to the life of this process.
+
+    Each of these util-linux commands becomes the next, so that no process is added: the worker
+    dies with the tuner, keeps to its cores, is the kernel's first choice when memory runs out,
+    and can neither fill the disk with one file nor dump core. Of processes and threads it may
+    have so many beside those that its user has by now; the kernel does not bind root by that.
+    """
+    return [
+        *("setpriv", "--pdeathsig", "KILL"),
+        *("taskset", "--cpu-list", ",".join(map(str, cores))),
+        *("choom", "--adjust", "1000", "--"),
+        *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0"),
+        *(f"--nproc={user_tasks() + _MOST_TASKS}", "--"),
+    ]
+
+
+def _wait_for_exit(process: subprocess.Popen[bytes]) -> str:
+    """Let the worker end by closing its input. Returns what it was last seen to leave behind.
+
+    A sandbox ends everything in it together with the worker, so what was left is seen before.
+    """
+    seen = strangers(process.pid)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    deadline = time.monotonic() + _EXIT_GRACE_S
+    last = seen
+    while process.poll() is None and time.monotonic() < deadline:
+        last = strangers(process.pid) or last
+        time.sleep(_EXIT_POLL_S)
+    left = sorted(name for pid, name in seen.items() if pid in last)
+    return ", ".join(left)

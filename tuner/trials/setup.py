@@ -1,0 +1,110 @@
+"""What trials need on the machine that runs them: their cores, the data set, the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner import measure
+from tuner.config.catalogue import tuner_home, worker_script
+from tuner.config.schema import ExecutorConfig, TuneConfig
+from tuner.datasets.provide import Dataset, load_dataset
+from tuner.progress import StudyProgress
+from tuner.runtimes import Runtime, ensure_installed, find_runtime
+from tuner.trials.session import TrialSetup
+from tuner.values.errors import ConfigError
+
+UNCONFINED = (
+    "Workers ran without a sandbox (sandbox=off): they could read and write whatever the user may."
+)
+
+
+def core_sets(config: ExecutorConfig) -> list[tuple[int, ...]]:
+    """The CPUs of each job that may run on this machine at once: disjoint, of one size.
+
+    Raises:
+        ConfigError: If there are fewer CPUs than one trial wants.
+    """
+    cores = measure.parse_cores(config.cores)
+    size = config.cores_per_trial or len(cores) // config.jobs_per_host
+    if not 0 < size <= len(cores):
+        name = "cores_per_trial" if config.cores_per_trial else "jobs_per_host"
+        raise ConfigError(
+            f"executor.{name}={getattr(config, name)}: there are {len(cores)} CPUs for trials here"
+        )
+    starts = range(0, len(cores) - size + 1, size)
+    sets = [cores[first : first + size] for first in starts]
+    return sets if config.cores_per_trial else sets[: config.jobs_per_host]
+
+
+def claims_folder() -> Path:
+    """Where studies that share a ``TUNER_HOME`` see each other's claims of CPUs."""
+    return tuner_home() / "slots"
+
+
+def claim_cores(
+    config: ExecutorConfig, progress: StudyProgress, check: Callable[[], None] = lambda: None
+) -> measure.Claim:
+    """Claim all CPUs on which trials run here, once no other study has any of them.
+
+    Args:
+        config: Whose CPUs.
+        progress: Is told who is waited for.
+        check: Called while waiting; what it raises ends that.
+    """
+    cores = [core for each in core_sets(config) for core in each]
+    return measure.claim(
+        [cores], claims_folder(), check=check, tell=lambda taken: progress.phase("waiting", taken)
+    )
+
+
+def host_facts(config: TuneConfig) -> dict[str, str]:
+    """What decides how fast trials are on this machine, and how they run, ready to print."""
+    executor = config.executor
+    facts = measure.machine_facts(core_sets(executor)[0])
+    if executor.jobs_per_host > 1:
+        facts["jobs_per_host"] = str(executor.jobs_per_host)
+    if not config.sandbox:
+        facts["sandbox"] = "off"
+    return facts
+
+
+def fetch(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, Runtime]:
+    """Data set and runtime, made available; a data set that was replaced is warned of.
+
+    Raises:
+        RuntimeUnavailable, DatasetUnavailable: What is needed is not here and cannot be had.
+    """
+    dataset = load_dataset(config.dataset, progress=progress.task)
+    if dataset.warning:
+        progress.warn(dataset.warning)
+    runtime = find_runtime(config.framework, sandbox=config.sandbox)
+    ensure_installed(runtime, progress.task)
+    return dataset, runtime
+
+
+def make_setup(
+    config: TuneConfig,
+    dataset: Dataset,
+    runtime: Runtime,
+    *,
+    folder: Path,
+    marker: str,
+    cores: tuple[int, ...],
+) -> TrialSetup:
+    """What all trials of a configuration share; see ``TrialSetup``."""
+    total = measure.total_memory_bytes()
+    share = config.executor.memory_share / len(core_sets(config.executor))
+    limit = config.executor.memory_limit_mb * 2**20 or int(share * total)
+    return TrialSetup(
+        framework=config.framework,
+        runtime=runtime,
+        dataset=dataset,
+        model=config.model,
+        worker=worker_script(config.framework, config.framework_path),
+        folder=folder,
+        marker=marker,
+        cores=cores,
+        memory_limit_bytes=limit,
+        measure=config.measure,
+    )

@@ -1,0 +1,190 @@
+"""Watching one trial while it runs: what it says, what it uses, and when it has to end."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.measure import ResourceMonitor, mapped_files, process_tree
+from tuner.trials.outcome import Failure
+from tuner.trials.protocol import STOP, EventLog, trained_iterations
+from tuner.trials.stopping import can_extend, far_behind
+from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.errors import ProtocolError
+from tuner.values.trial import Checkpoint, Trial, TrialStatus
+
+Listener = Callable[[Trial, int, float], None]
+"""Called with the trial, its iterations and its training seconds so far."""
+
+_HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
+_POLL_S = (0.002, 0.05)
+_LEAST_FREE_DISK_BYTES = 64 * 2**20
+_MOST_PROCESSES = 1000
+_MOST_FILES, _MOST_BYTES = 10_000, 4 * 2**30  # that a worker may have in its folder
+_MOST_LOG_BYTES = 64 * 2**20
+_COUNT_EVERY_S = 1.0
+
+
+@dataclass
+class Watch:
+    """One trial while it runs: reads its events, keeps its limits, tells when it leads nowhere.
+
+    Watching begins at once. ``follow`` returns when the worker has answered or must be given up;
+    ending the worker, and finishing the monitor, is left to the caller.
+
+    Args:
+        trial: What the worker was asked to train.
+        folder: The worker's, where its events come.
+        process: The worker, or the sandbox around it.
+        output: File that its output goes to.
+        monitor: Measures that process and its descendants; it is started here.
+        memory_limit_bytes: Memory of the whole tree at which the trial is given up.
+        stall_limit_s: Seconds without any event after which it is given up.
+        listener: Told of each sign of life.
+        cancel: Once set, the trial is given up.
+    """
+
+    trial: Trial
+    folder: WorkerFolder
+    process: subprocess.Popen[bytes]
+    output: Path
+    monitor: ResourceMonitor
+    memory_limit_bytes: int
+    stall_limit_s: float
+    listener: Listener | None = None
+    cancel: threading.Event | None = None
+    mapped: set[str] = field(default_factory=set)
+    """Files that the tree had mapped when training ended."""
+    stopping: str = ""
+    """Why the trial was asked to stop."""
+
+    def __post_init__(self) -> None:
+        self.log = EventLog(self.folder)
+        self.monitor.start()
+        self._began_s = self._heard_s = time.monotonic()
+        self._training = False
+        self._weighed = 0
+        self._next_count_s = self._began_s
+
+    def follow(self) -> Failure | None:
+        """Watch until the worker has answered or must be given up.
+
+        Returns:
+            Why it must be given up; ``None`` if it answered, or ended without.
+        """
+        pause = _POLL_S[0]
+        while True:
+            dead = self.process.poll() is not None
+            try:
+                heard = self.log.read()
+                while dead and self.log.read():  # nobody will look again
+                    heard = True
+            except ProtocolError as error:
+                return TrialStatus.INVALID, str(error)
+            if heard:
+                self._hear()
+            if dead or self.log.result or self.log.error:
+                return None
+            failure = self._broken_limit()
+            if failure:
+                return failure
+            self._steer()
+            time.sleep(pause)
+            pause = min(pause * 1.3, _POLL_S[1])
+
+    def _hear(self) -> None:
+        self._heard_s = time.monotonic()
+        if self.log.setup_time_s is not None and not self._training:
+            self._training = True
+            self.monitor.begin_training()
+        if self.log.ended and not self.mapped:
+            self.monitor.end_training()
+            self.mapped = mapped_files(process_tree(self.process.pid)) | {""}
+        if self.listener:
+            self.listener(self.trial, self.log.iteration, self.log.train_time_s)
+
+    def _broken_limit(self) -> Failure | None:
+        now = time.monotonic()
+        limit = self.memory_limit_bytes
+        if self.cancel and self.cancel.is_set():
+            return TrialStatus.INTERRUPTED, "the tuner was stopped"
+        if now - self._began_s > self.trial.time_limit_s:
+            return TrialStatus.TIMEOUT, f"not done after {self.trial.time_limit_s:.0f} s"
+        if now - self._heard_s > self.stall_limit_s:
+            return TrialStatus.STALLED, f"no sign of life for {self.stall_limit_s:.0f} s"
+        if self.monitor.memory_bytes > limit:
+            return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
+        if shutil.disk_usage(self.folder.path).free < _LEAST_FREE_DISK_BYTES:
+            return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder.path}"
+        excess = self._excess(now)
+        return (TrialStatus.OVER_LIMIT, excess) if excess else None
+
+    def _excess(self, now: float) -> str:
+        """What the worker has more of than it may, in words."""
+        if len(self.monitor.tree) > _MOST_PROCESSES:
+            return f"had more than {_MOST_PROCESSES} processes at once"
+        if now < self._next_count_s:
+            return ""
+        self._next_count_s = now + _COUNT_EVERY_S
+        if self.output.stat().st_size > _MOST_LOG_BYTES:
+            return f"wrote more than {_MOST_LOG_BYTES // 2**20} MiB of output"
+        files, size = self.folder.size(_MOST_FILES)
+        if files > _MOST_FILES:
+            return f"left more than {_MOST_FILES:,} files in its folder"
+        if size > _MOST_BYTES:
+            return f"left more than {_MOST_BYTES // 2**20:,} MiB in its folder"
+        return ""
+
+    def _steer(self) -> None:
+        """Ask a trial to stop that reached its limit, or plainly leads nowhere."""
+        if not self.stopping and self.log.iteration:
+            self.stopping = self._past_limit() or self._far_behind() or self._futile()
+        if self.stopping:
+            self.folder.touch(STOP)
+
+    def _past_limit(self) -> str:
+        limit, log = self.trial.train_time_limit_s, self.log
+        if limit is None:
+            return ""
+        if log.train_time_s > limit:
+            return f"its limit of {limit:.0f} s was reached"
+        projected = log.train_time_s / log.iteration * trained_iterations(self.trial)
+        if projected > _HOPELESS * limit and log.train_time_s > limit / 4:
+            return f"it would have taken {projected:.0f} s, its limit is {limit:.0f} s"
+        return ""
+
+    def _far_behind(self) -> str:
+        if self.trial.curve:  # its further course is weighed, and may overtake them
+            return ""
+        rival = far_behind(self._compared(), self.trial.rivals)
+        return f"another trial had {100 * rival[1]:.1f} % after {rival[0]:.1f} s" if rival else ""
+
+    def _futile(self) -> str:
+        """Why the further course of a learning curve can add nothing to the front."""
+        log, trial = self.log, self.trial
+        if not trial.curve or len(log.checkpoints) == self._weighed:
+            return ""
+        self._weighed = len(log.checkpoints)
+        own_pace_s = log.train_time_s / log.iteration
+        end_s = own_pace_s * trained_iterations(trial)
+        end_s = min(end_s, trial.train_time_limit_s or end_s)
+        if trial.pace_s and own_pace_s:
+            end_s *= trial.pace_s / own_pace_s
+        extends = can_extend(self._compared(), trial.rivals, end_s)
+        return "" if extends else "it could add nothing to the front any more"
+
+    def _compared(self) -> list[Checkpoint]:
+        """The checkpoints, at the times that are held against those of rivals."""
+        pace_s = self.trial.pace_s
+        if not pace_s:
+            return self.log.checkpoints
+        return [
+            dataclasses.replace(each, train_time_s=each.iteration * pace_s)
+            for each in self.log.checkpoints
+        ]

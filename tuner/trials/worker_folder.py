@@ -1,0 +1,173 @@
+"""The folder that a worker writes to, and how the host uses it without trusting what is there.
+
+A worker may put a link, a pipe, a device or a folder in the place of any file. So the host goes
+through a handle of the folder, follows no link, waits for nobody, reads regular files alone, and
+no more of one than it asks for. Whatever has to last is kept elsewhere, where no worker writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from tuner.values.errors import ProtocolError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_BLOCK_BYTES = 512  # of st_blocks, stat(2)
+_DEEPEST = 50
+_MOST_TURNS = 20_000  # each deletes one level of nested folders
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class WorkerFolder:
+    """A folder that one worker may write to while it lives.
+
+    Args:
+        path: Made here; what an earlier one of that name left is deleted. Its parent must be out
+            of every worker's reach.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._handle = os.open(path, _FOLDER)
+        self.clear()
+
+    def __enter__(self) -> WorkerFolder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def write(self, name: str, text: str) -> None:
+        """Make a file. Raises ``FileExistsError`` if anything of that name is there."""
+        with os.fdopen(os.open(name, _MAKE, 0o644, dir_fd=self._handle), "w") as target:
+            target.write(text)
+
+    def touch(self, name: str) -> None:
+        """Make an empty file, unless anything of that name is there."""
+        with contextlib.suppress(FileExistsError):
+            self.write(name, "")
+
+    def read(self, name: str, most: int, offset: int = 0) -> bytes:
+        """At most so many bytes of a file from ``offset`` on; none where there is no file.
+
+        Raises:
+            ProtocolError: If it is no regular file, or the host may not read it.
+        """
+        try:
+            handle = os.open(name, _READ, dir_fd=self._handle)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:  # a link, a socket, or without permission
+            raise ProtocolError(f"{name} is no file that can be read: {error.strerror}") from None
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise ProtocolError(f"{name} is no regular file")
+            return os.pread(handle, most, offset)
+        finally:
+            os.close(handle)
+
+    def size(self, most: int) -> tuple[int, int]:
+        """How many files and folders are in it, and the bytes that they take on the disk.
+
+        Counting ends beyond ``most``, or where folders are nested too deep.
+        """
+        return _size(self._handle, most)
+
+    def clear(self) -> None:
+        """Delete all that is in it, whatever the worker forbade."""
+        _clear(self._handle)
+
+    def remove(self) -> None:
+        """Delete it."""
+        self.clear()
+        os.close(self._handle)
+        with contextlib.suppress(OSError):  # a worker that still lives may have added something
+            self.path.rmdir()
+
+
+def _clear(folder: int) -> None:
+    """Delete all in a folder, by its handle; a worker that still lives may undo it.
+
+    What is in an inner folder is moved up before, so that none is nested too deep to be deleted.
+    """
+    for turn in range(_MOST_TURNS):
+        gone = [_delete(folder, *each, f"moved-{turn}") for each in _entries(folder)]
+        if not any(gone):
+            return
+
+
+def _delete(folder: int, name: str, is_folder: bool, moved: str) -> bool:
+    """Delete one entry; what is nested in it is moved to ``folder``. Returns whether it went."""
+    try:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+            return True
+        with _opened(name, folder) as inner:
+            for index, (deeper, nested) in enumerate(_entries(inner)):
+                if nested:
+                    to = f"{moved}-{name[:100]}-{index}"
+                    os.rename(deeper, to, src_dir_fd=inner, dst_dir_fd=folder)
+                else:
+                    os.unlink(deeper, dir_fd=inner)
+        os.rmdir(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
+def _size(folder: int, most: int, depth: int = 0) -> tuple[int, int]:
+    count = size = 0
+    if depth > _DEEPEST:
+        return most + 1, 0
+    inner: list[str] = []
+    with os.scandir(folder) as entries:
+        for each in entries:
+            count += 1
+            with contextlib.suppress(OSError):  # the worker may delete it meanwhile
+                size += each.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+                if each.is_dir(follow_symlinks=False):
+                    inner.append(each.name)
+            if count > most:
+                return count, size
+    for name in inner:
+        with contextlib.suppress(OSError), _opened(name, folder) as handle:
+            more, bytes_more = _size(handle, most - count, depth + 1)
+            count, size = count + more, size + bytes_more
+        if count > most:
+            break
+    return count, size
+
+
+def _entries(folder: int) -> list[tuple[str, bool]]:
+    """Names in a folder, and whether each is a folder itself."""
+    with contextlib.suppress(OSError):
+        os.fchmod(folder, 0o700)
+    with os.scandir(folder) as entries:
+        return [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
+
+
+@contextlib.contextmanager
+def _opened(name: str, folder: int) -> Iterator[int]:
+    """A handle of an inner folder, whatever the worker forbade."""
+    path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        Path(f"/proc/self/fd/{path}").chmod(0o700)  # fchmod takes no such handle
+    finally:
+        os.close(path)
+    handle = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

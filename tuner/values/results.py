@@ -1,0 +1,250 @@
+"""The frozen values of a finished study: everything a report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner.values.pareto import Objective, hypervolume, pareto_front
+from tuner.values.runtime_map import RuntimeMap
+from tuner.values.trial import TrialResult
+from tuner.values.verified import Answers, Verified, answers_of
+
+_POOR = 5.0  # times the default's error
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """A whole study as reports and recommendations see it.
+
+    Attributes:
+        study_id: Short hash that identifies the study and its folders.
+        framework, title: Name and printed name of the framework.
+        dataset: Name of the data set really used.
+        dataset_facts: Sizes, source, digest and such, ready to print.
+        model: ``default`` or ``lenet``.
+        objectives: What was optimised.
+        constraints: Limits, as written by the user.
+        trials: Trial 0 and the search trials, by number.
+        derived: Points composed of a run's checkpoint and the pace of a runtime setting.
+        runtimes: What the race of the runtime settings found; ``None`` without one.
+        verifications: Every verification run, in the order it was run.
+        verified: The default first, then the finalists, fastest first; empty if time ran out.
+        machine: Facts of the machine, ready to print.
+        runtime: Versions of the runtime's packages.
+        warnings: What a reader must know, such as a data set that was replaced.
+        started: ISO 8601 time of the start.
+        elapsed_s: Seconds spent over all sessions of the study.
+        budget: The budget, ready to print.
+        complete: Whether the study came to its end (not interrupted).
+        tracked: Whether MLflow has all of it; else the same command sends what is missing.
+        command: The command that continues or repeats the study.
+        accuracy_margin: Loss of test accuracy (fraction) that counts as none.
+        reference: Where the default's accuracy comes from, in words; empty for its own run.
+        default_part: Which part of the default all is compared with, in words; empty where it is
+            the whole.
+        notes: How the study went beside what the figures show, ready to print.
+    """
+
+    study_id: str
+    framework: str
+    title: str
+    dataset: str
+    dataset_facts: Mapping[str, str]
+    model: str
+    objectives: tuple[Objective, ...]
+    constraints: tuple[str, ...] = ()
+    trials: tuple[TrialResult, ...] = ()
+    derived: tuple[TrialResult, ...] = ()
+    runtimes: RuntimeMap | None = None
+    verifications: tuple[TrialResult, ...] = ()
+    verified: tuple[Verified, ...] = ()
+    machine: Mapping[str, str] = field(default_factory=dict)
+    runtime: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    started: str = ""
+    elapsed_s: float = 0.0
+    budget: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = True
+    tracked: bool = True
+    command: str = ""
+    accuracy_margin: float = 0.002
+    reference: str = ""
+    default_part: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> Answers:
+        """No loss, runtime only, most accurate."""
+        return answers_of(self.verified)
+
+    @property
+    def default(self) -> TrialResult | None:
+        """Trial 0, the framework's own default, if it gave usable figures."""
+        return next(
+            (each for each in self.trials if each.trial.is_default and each.usable),
+            None,
+        )
+
+    @property
+    def pace_ratios(self) -> list[float]:
+        """Training time of the longer whole runs by what the race's probes promised, ascending.
+
+        Those of the search and of verification that had the machine for themselves. The shorter
+        half resembles the probes too much to say anything.
+        """
+        if self.runtimes is None:
+            return []
+        known = self.runtimes
+        trained = [
+            each
+            for each in (*self.trials, *self.verifications)
+            if each.usable
+            and not each.trial.is_default
+            and each.iterations
+            and not (each.trial.accuracy_only or each.trial.projected)
+        ]
+        trained.sort(key=lambda each: each.iterations)
+        return sorted(
+            each.metrics["train_time_s"] / each.iterations / promised
+            for each in trained[len(trained) // 2 :]
+            for promised in [known.promised_s(each.params)]
+            if promised
+        )
+
+    @property
+    def points(self) -> tuple[TrialResult, ...]:
+        """All that the front is drawn from: the trials and what was derived from them."""
+        return timed(self.trials, self.derived)
+
+    @property
+    def front(self) -> list[TrialResult]:
+        """The non-dominated usable points on the validation split, default included."""
+        return front_of(self.points, self.objectives)
+
+    @property
+    def discarded(self) -> int:
+        """How many disturbed measurements were thrown away and repeated."""
+        return sum(len(each.discarded) for each in (*self.trials, *self.verifications))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one framework's study.
+
+    Attributes:
+        framework, title: Name and printed name of the framework.
+        study: Its study; ``None`` where there is none.
+        reason: Why it has no study, or why its study verified nothing; else empty.
+    """
+
+    framework: str
+    title: str
+    study: StudyResult | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CrossResult:
+    """The same study with one framework after the other, each against its own default.
+
+    Attributes:
+        cross_id: Short hash of the studies that it consists of.
+        dataset: Name of the data set really used.
+        model: ``default`` (each framework's own network) or ``lenet`` (the same everywhere).
+        objectives: What was optimised, in every study.
+        outcomes: One a framework, in the order in which they were run.
+        machine: Facts of the machine, ready to print.
+        warnings: What a reader must know.
+        budget_s: Seconds that all studies together may take.
+        complete: Whether every framework had its turn (not interrupted).
+        command: The command that continues or repeats it.
+    """
+
+    cross_id: str
+    dataset: str
+    model: str
+    objectives: tuple[Objective, ...]
+    outcomes: tuple[Outcome, ...]
+    machine: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    budget_s: float = 0.0
+    complete: bool = True
+    command: str = ""
+
+    @property
+    def studies(self) -> list[StudyResult]:
+        """The studies there are."""
+        return [each.study for each in self.outcomes if each.study is not None]
+
+    @property
+    def left_out(self) -> list[Outcome]:
+        """The frameworks that cannot be compared, each with its reason."""
+        return [each for each in self.outcomes if each.reason]
+
+
+def least_of_interest(default_accuracy: float) -> float:
+    """Accuracy below which nobody who knows the default cares: several times its error."""
+    return 1 - _POOR * (1 - default_accuracy)
+
+
+def timed(
+    trials: Sequence[TrialResult], derived: Sequence[TrialResult]
+) -> tuple[TrialResult, ...]:
+    """Trials and what was derived from them, without those that ran for their accuracy alone."""
+    return (*(each for each in trials if not each.trial.accuracy_only), *derived)
+
+
+def front_of(trials: Sequence[TrialResult], objectives: Sequence[Objective]) -> list[TrialResult]:
+    """The usable trials that no other dominates, best first in the first objective."""
+    usable = [each for each in trials if _measured(each, objectives)]
+    points = [[each.value(trial.metrics) for each in objectives] for trial in usable]
+    return [usable[index] for index in pareto_front(points, objectives)]
+
+
+def hypervolume_over_time(
+    trials: Sequence[TrialResult],
+    objectives: Sequence[Objective],
+    reference: Sequence[float],
+    derived: Sequence[TrialResult] = (),
+) -> list[float]:
+    """Hypervolume after each trial in turn, what was derived from it included; never falls.
+
+    Returns:
+        One value a trial, shape (len(trials),).
+    """
+    volumes: list[float] = []
+    points: list[list[float]] = []
+    for trial in trials:
+        own = [each for each in derived if each.trial.number == trial.trial.number]
+        points += [
+            [goal.value(each.metrics) for goal in objectives]
+            for each in (trial, *own)
+            if _measured(each, objectives)
+        ]
+        volumes.append(hypervolume(points, reference, objectives))
+    return volumes
+
+
+def _measured(trial: TrialResult, objectives: Sequence[Objective]) -> bool:
+    return trial.usable and {each.metric for each in objectives} <= trial.metrics.keys()
+
+
+def default_warnings(trials: Sequence[TrialResult], part: str) -> list[str]:
+    """What a reader must know of the default, which all is compared with.
+
+    Args:
+        trials: Of the study.
+        part: Which part of the default was trained, in words; empty for the whole.
+    """
+    default = next((each for each in trials if each.trial.is_default), None)
+    if default is None:
+        return []
+    if not default.usable:
+        return [f"the default itself failed: {default.status.value}, {default.reason}"]
+    if not part:
+        return []
+    return [
+        f"all is compared with {part} of the default: what it reaches at its end is not known; a "
+        "larger budget trains it to its end, python -m tuner reference records it"
+    ]

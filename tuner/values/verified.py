@@ -1,0 +1,226 @@
+"""The frozen values of verification: one configuration against the default, and the answers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.values.trial import Interval, ParamValue
+
+_COMPOSED_SLACK = 1.1  # a composed time may be so far beyond the verified interval
+_SPLITS_DIFFER = 0.03  # accuracy on the validation split may be so far from that on the test split
+
+
+@dataclass(frozen=True, slots=True)
+class CostRatio:
+    """A cost of one verified configuration divided by the default's; below 1 is cheaper.
+
+    Attributes:
+        value: The ratio.
+        low, high: Ends of its confidence interval, ``None`` where none can be given.
+        p: Two-sided p-value of "the ratio is 1"; ``None`` without an interval.
+        gap: Why there is no interval; empty where there is one.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    gap: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One verified configuration against the verified default.
+
+    Attributes:
+        speedup: Default's training time divided by this one's; above 1 is faster.
+        speedup_p: Two-sided p-value of "the speed-up is 1".
+        accuracy_gain: Test accuracy minus the default's, a fraction; above 0 is better.
+        accuracy_p: Two-sided p-value of "the accuracies are equal".
+        no_loss: Whether it is proven that the accuracy is not below the default's by more than
+            the margin, see ``tuner.verification.noninferiority``.
+        no_loss_looks: How often that was looked at.
+        cpu: CPU seconds (user and system) of a whole run, compared round by round.
+        memory: Peak memory, compared between runs of one sort, in full or over a share.
+    """
+
+    speedup: Interval
+    speedup_p: float
+    accuracy_gain: Interval
+    accuracy_p: float
+    no_loss: bool
+    no_loss_looks: int = 1
+    cpu: CostRatio | None = None
+    memory: CostRatio | None = None
+
+
+class Role(enum.Enum):
+    """What a configuration was verified for."""
+
+    DEFAULT = "default"
+    RUNTIME_ONLY = "runtime only"
+    """The default's own params at the fastest runtime setting."""
+    NO_LOSS = "no loss"
+    """A candidate for the fastest configuration that loses nothing."""
+    ACCURACY = "most accurate"
+    """A candidate for the most accurate configuration."""
+    TRADE_OFF = "trade-off"
+    """Any other point of the front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One configuration measured again, interleaved with the others, with fresh seeds.
+
+    Attributes:
+        name: ``default`` or ``trial 12``.
+        trial_number: The trial it was found by.
+        params: What was run.
+        full_runs: Runs trained to their last iteration; every accuracy comes from these.
+        rate_runs: Further runs that trained only ``rate_share`` of the iterations to measure
+            the rate again.
+        rate_share: Fraction (0–1) of the iterations of those; 1 when there are none.
+        projected: Whether even the full run was a share of the default's iterations
+            (``budget=quick``): time projected, accuracy that of the shorter training.
+        composed: Training time in seconds and validation accuracy as they were composed before;
+            ``None`` where both were measured in one run.
+        test_accuracy: Fraction 0–1.
+        train_time_s: Seconds for all iterations.
+        test_time_s, cpu_user_s, cpu_system_s: Median over the full runs, seconds.
+        avg_memory_bytes, peak_memory_bytes: Median over the full runs.
+        runs: Names of the verification runs behind the figures (``verify-0003``).
+        against_default: ``None`` for the default itself.
+        confidence: Of every interval here (0–1).
+        on_front: How sure it is that no other verified configuration dominates it (0–1).
+        role: What it was verified for.
+        accuracy_from: Where the accuracy comes from, in words, where not from its own full runs.
+    """
+
+    name: str
+    trial_number: int
+    params: Mapping[str, ParamValue]
+    full_runs: int
+    rate_runs: int
+    rate_share: float
+    projected: bool
+    test_accuracy: Interval
+    train_time_s: Interval
+    test_time_s: float
+    cpu_user_s: float
+    cpu_system_s: float
+    avg_memory_bytes: float
+    peak_memory_bytes: float
+    runs: tuple[str, ...] = ()
+    against_default: Comparison | None = None
+    confidence: float = 0.95
+    composed: tuple[float, float] | None = None
+    on_front: float = 1.0
+    role: Role = Role.TRADE_OFF
+    accuracy_from: str = ""
+
+    @property
+    def is_default(self) -> bool:
+        """Whether this is what the others are compared with."""
+        return self.against_default is None
+
+    @property
+    def speedup(self) -> float:
+        """Default's training time divided by this one's; 1 for the default."""
+        return self.against_default.speedup.value if self.against_default else 1.0
+
+    @property
+    def gain(self) -> float:
+        """Test accuracy minus the default's, a fraction; 0 for the default."""
+        return self.against_default.accuracy_gain.value if self.against_default else 0.0
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether it trains significantly faster than the default."""
+        return self.speedup > 1 and self._time_differs
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it trains significantly slower than the default."""
+        return self.speedup < 1 and self._time_differs
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it is significantly more accurate than the default."""
+        return self.gain > 0 and self._accuracy_differs
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it is significantly less accurate than the default."""
+        return self.gain < 0 and self._accuracy_differs
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether no loss of accuracy is proven; so it is of the default."""
+        return self.against_default is None or self.against_default.no_loss
+
+    @property
+    def _time_differs(self) -> bool:
+        versus = self.against_default
+        return versus is not None and versus.speedup_p < 1 - self.confidence
+
+    @property
+    def _accuracy_differs(self) -> bool:
+        versus = self.against_default
+        return versus is not None and versus.accuracy_p < 1 - self.confidence
+
+    @property
+    def refuted(self) -> str:
+        """Which composed figure is far from the verified one, which alone stands; else empty."""
+        if self.composed is None:
+            return ""
+        (time_s, accuracy), time, test = self.composed, self.train_time_s, self.test_accuracy
+        if not time.low / _COMPOSED_SLACK <= time_s <= time.high * _COMPOSED_SLACK:
+            return "time"
+        if not test.low - _SPLITS_DIFFER <= accuracy <= test.high + _SPLITS_DIFFER:
+            return "accuracy"
+        return ""
+
+    @property
+    def verdict(self) -> str:
+        """What may be claimed, in a few words: "2.1x faster, accuracy not significant"."""
+        if self.against_default is None:
+            return "reference"
+        ratio = self.speedup
+        time = "time not significant"
+        if self.is_faster or self.is_slower:
+            time = f"{ratio:.1f}x faster" if ratio > 1 else f"{1 / ratio:.1f}x slower"
+        accuracy = "accuracy difference not significant"
+        if self.loses_nothing and not self.is_better:
+            accuracy = "no loss of accuracy"
+        elif self._accuracy_differs:
+            accuracy = f"accuracy {100 * self.gain:+.2f} points"
+        return f"{time}, {accuracy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What users ask first; each is ``None`` where nothing was proven.
+
+    Attributes:
+        no_loss: The fastest configuration that is faster than the default and loses nothing.
+        runtime_only: The default's own params at the fastest runtime setting, if faster.
+        most_accurate: The most accurate of those that are more accurate than the default.
+    """
+
+    no_loss: Verified | None = None
+    runtime_only: Verified | None = None
+    most_accurate: Verified | None = None
+
+
+def answers_of(verified: Sequence[Verified]) -> Answers:
+    """Pick the answers among what was verified."""
+    lossless = [each for each in verified if each.is_faster and each.loses_nothing]
+    runtimes = [each for each in lossless if each.role is Role.RUNTIME_ONLY]
+    better = [each for each in verified if each.is_better]
+    return Answers(
+        no_loss=max(lossless, key=lambda each: each.speedup, default=None),
+        runtime_only=max(runtimes, key=lambda each: each.speedup, default=None),
+        most_accurate=max(better, key=lambda each: each.test_accuracy.value, default=None),
+    )

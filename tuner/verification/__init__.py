@@ -1,0 +1,1 @@
+"""Which configurations are verified, by which runs, and what these prove."""

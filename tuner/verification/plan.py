@@ -1,0 +1,325 @@
+"""Which configurations are verified, and by which runs.
+
+A round with the default in it compares times: it runs each configuration that is in it once, in
+turning order, so that a machine that changes its speed does so for all. A round without the
+default has whole runs for their accuracy alone, side by side, each with a fresh seed. Rounds are
+added one by one: who is in the next one follows from what the last one showed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tuner.config.schema import VerifyConfig
+from tuner.convergence.references import Reference
+from tuner.values.pareto import OBJECTIVES, Objective
+from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult
+from tuner.values.verified import Role
+from tuner.verification.noninferiority import LookPlan, candidate_alpha
+
+LEAST_ROUNDS = 2
+"""Fewer would prove nothing."""
+_RATE_ROUNDS = 2  # times as many where only rates are measured, which takes seconds
+_LEAST_S = 1e-9  # a clock may stand still
+_SEEDS_APART = 10**6  # between the runs of one configuration in one round
+CANDIDATES = (Role.NO_LOSS, Role.ACCURACY)
+"""Roles whose accuracy decides, so that every run of theirs is a whole one."""
+
+
+def look_counts(config: VerifyConfig, at_once: int, rounds: int = 0) -> tuple[int, ...]:
+    """After how many accuracies of a candidate it is looked at, ``at_once`` of them a round.
+
+    Args:
+        config: Has the most rounds.
+        at_once: Accuracies of a round.
+        rounds: That there is time for, where it is less than that; 0 where that is not known.
+    """
+    most = max(LEAST_ROUNDS, config.repeats)
+    planned = range(1, (min(rounds, most) if rounds else most) + 1)
+    return tuple(at_once * each for each in planned if at_once * each >= LEAST_ROUNDS)
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One configuration that is verified.
+
+    Attributes:
+        result: How it was found: its params, and what it took then.
+        role: What it is verified for.
+        beside: How its accuracy is measured side by side with other runs; ``None`` where each of
+            its runs measures accuracy and time.
+        rounds: Of accuracies that there was time for when it was chosen; 0 if it was no matter.
+    """
+
+    result: TrialResult
+    role: Role
+    beside: SideBySide | None = None
+    rounds: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; ``from_json`` reads them back."""
+        beside = dataclasses.asdict(self.beside) if self.beside else None
+        return {
+            "role": self.role.value,
+            "result": self.result.to_json(),
+            "beside": beside,
+            "rounds": self.rounds,
+        }
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Entrant:
+        """Read what ``to_json`` wrote."""
+        beside = SideBySide(**raw["beside"]) if raw.get("beside") else None
+        result = TrialResult.from_json(raw["result"])
+        return cls(result, Role(raw["role"]), beside, raw.get("rounds", 0))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The verification runs so far, and how those of the next round are made.
+
+    Attributes:
+        entrants: Everything that was ever in a round, the default first.
+        rounds: Indices of the entrants of each round, in the order in which they run; one that
+            runs several times in a round is named as often.
+        config: Shares and limits.
+        seed: The study's seed; verification uses seeds that no search trial used.
+        test_images: Size of the test split.
+        accuracies: The default's own test accuracies known before, one a seed.
+        part: Whether the default is only the first part of it, against which nothing can be
+            proven to lose nothing.
+        shortest: Iterations of the shortest training of interest, see ``Trial.curve``.
+        reference: How the default's training was recorded to go, for runs at other runtime
+            settings to be held against; ``None`` where it was not.
+        objectives: Whose front it is.
+    """
+
+    entrants: tuple[Entrant, ...]
+    rounds: tuple[tuple[int, ...], ...]
+    config: VerifyConfig
+    seed: int
+    test_images: int
+    accuracies: tuple[float, ...] = ()
+    part: bool = False
+    shortest: int = 0
+    reference: Reference | None = None
+    objectives: Sequence[Objective] = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
+
+    @property
+    def default(self) -> TrialResult:
+        """Trial 0."""
+        return self.entrants[0].result
+
+    def trials(self) -> list[Trial]:
+        """All runs in their order; the same plan always gives the same numbers and seeds."""
+        return [
+            self._trial(number, turn, index) for number, (turn, index) in enumerate(self._places)
+        ]
+
+    @cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        return [(turn, index) for turn, order in enumerate(self.rounds) for index in order]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Round and entrant of the run with this number."""
+        return self._places[number]
+
+    def compares_times(self, turn: int) -> bool:
+        """Whether a round measures times; else the accuracies of whole runs side by side."""
+        return 0 in self.rounds[turn]
+
+    def timed_rounds(self, index: int) -> int:
+        """In how many rounds the times of an entrant are measured."""
+        return sum(0 in order and index in order for order in self.rounds)
+
+    def owes(self, index: int) -> bool:
+        """Whether the times of an entrant were measured in fewer rounds than they need."""
+        return self.timed_rounds(index) < LEAST_ROUNDS * self._runs_for_one(index)
+
+    def most_rounds(self, index: int) -> int:
+        """Rounds after which no more are run for the times of an entrant."""
+        return max(LEAST_ROUNDS, self.config.repeats) * self._runs_for_one(index)
+
+    def _runs_for_one(self, index: int) -> int:
+        """Runs that measure an entrant's time once: several where all of them are short parts."""
+        return _RATE_ROUNDS if self._share(0, index) < 1 else 1
+
+    def _trial(self, number: int, turn: int, index: int) -> Trial:
+        """One run of an entrant in a round."""
+        if not self.compares_times(turn):
+            return self._accuracy_trial(number, turn, index)
+        share = self._share(turn, index)
+        role = self.entrants[index].role
+        # held against what the same seed was recorded to do
+        followed = self.reference if share < 1 and role is Role.RUNTIME_ONLY else None
+        return Trial(
+            number=number,
+            params=self.entrants[index].result.params,
+            kind=TrialKind.VERIFY,
+            seed=followed.seed_for(turn) if followed else 1000 * (self.seed + 1) + turn,
+            test=share == 1,
+            share=share,
+            curve=self.shortest if followed else 0,
+        )
+
+    def _accuracy_trial(self, number: int, turn: int, index: int) -> Trial:
+        """A whole run beside others, of another seed than any other run of the entrant."""
+        beside = self.entrants[index].beside
+        assert beside is not None
+        first = sum(len(order) for order in self.rounds[:turn])
+        earlier = self.rounds[turn][: number - first].count(index)
+        return Trial(
+            number=number,
+            params=beside.params,
+            kind=TrialKind.VERIFY,
+            seed=1000 * (self.seed + 1) + turn + _SEEDS_APART * earlier,
+            test=True,
+            accuracy_only=True,
+        )
+
+    def _share(self, turn: int, index: int) -> float:
+        """Part of the iterations that is run: the whole where accuracy is asked for."""
+        entrant = self.entrants[index]
+        time_s = entrant.result.metrics["train_time_s"]
+        before = sum(index in order for order in self.rounds[:turn])
+        only_rate = {
+            Role.DEFAULT: bool(self.accuracies),
+            Role.RUNTIME_ONLY: len(self.accuracies) > 1,
+            Role.TRADE_OFF: before > 0,
+        }.get(entrant.role, entrant.beside is not None)
+        if time_s <= self.config.long_s or not only_rate:
+            return 1.0
+        return min(
+            1.0, max(self.config.rate_share, self.config.least_rate_s / max(time_s, _LEAST_S))
+        )
+
+    def with_entrants(self, entrants: Sequence[Entrant]) -> Plan:
+        """The plan with further entrants, who are in no round yet."""
+        return dataclasses.replace(self, entrants=(*self.entrants, *entrants))
+
+    def with_round(self, order: Sequence[int]) -> Plan:
+        """The plan with another round."""
+        return dataclasses.replace(self, rounds=(*self.rounds, tuple(order)))
+
+    def turned(self, indices: Sequence[int]) -> tuple[int, ...]:
+        """Entrants in the order in which the next round runs them."""
+        shift = len(self.rounds) % max(len(indices), 1)
+        return (*indices[shift:], *indices[:shift])
+
+    @property
+    def tested(self) -> list[int]:
+        """Of whom no loss may be claimed, in the order in which they share the level.
+
+        Candidates; trade-offs only where a study has none, or its claims would err too often.
+        """
+        roles = [each.role for each in self.entrants]
+        candidates = [index for index, role in enumerate(roles) if role in CANDIDATES]
+        others = [index for index, role in enumerate(roles) if role is Role.TRADE_OFF]
+        return candidates or others
+
+    def margin(self, index: int) -> float:
+        """Loss of accuracy that a candidate may have: none where it must be more accurate."""
+        gain = self.entrants[index].role is Role.ACCURACY
+        return 0.0 if gain else self.config.accuracy_margin
+
+    def looks(self, index: int) -> LookPlan:
+        """When the accuracy of one of ``tested`` is looked at, planned before its first run."""
+        entrant = self.entrants[index]
+        at_once = entrant.beside.at_once if entrant.beside else 1
+        counts = look_counts(self.config, at_once, entrant.rounds)
+        first = next((turn for turn, order in enumerate(self.rounds) if index in order), 0)
+        grown = self._whole_runs_of_default(first)
+        known = tuple(len(self.accuracies) + grown[0] + grown[1] * count for count in counts)
+        alpha = candidate_alpha(1 - self.config.confidence, self.tested.index(index))
+        return LookPlan(tuple(max(1, each) for each in known), counts, alpha)
+
+    def _whole_runs_of_default(self, first: int) -> tuple[int, int]:
+        """Whole runs of the default's params: before a round, and in each one from there."""
+        own = [
+            index
+            for index, each in enumerate(self.entrants)
+            if each.role in (Role.DEFAULT, Role.RUNTIME_ONLY)
+        ]
+        whole = [
+            sum(index in order and self._share(turn, index) == 1 for index in own)
+            for turn, order in enumerate(self.rounds)
+        ]
+        return sum(whole[:first]), whole[first] if first < len(whole) else 0
+
+    def cost_s(self, order: Sequence[int]) -> float:
+        """Estimated wall time of one more round, in seconds."""
+        following = self.with_round(order)
+        costs_s = [
+            following.trial_cost_s(each) for each in following.trials()[len(self._places) :]
+        ]
+        if following.compares_times(len(self.rounds)):
+            return sum(costs_s)
+        beside = self.entrants[order[0]].beside
+        return math.ceil(len(order) / (beside.at_once if beside else 1)) * max(costs_s)
+
+    def accuracy_s(self, indices: Sequence[int]) -> float:
+        """Seconds until the accuracies of these can be decided, where that is apart from times."""
+        found = [(each, self.entrants[each].beside) for each in indices]
+        return sum(
+            math.ceil(LEAST_ROUNDS / beside.at_once) * self.cost_s((index,) * beside.at_once)
+            for index, beside in found
+            if beside
+        )
+
+    def times_s(self, indices: Sequence[int]) -> float:
+        """Seconds of the rounds after which the times of these are told."""
+        plan, total_s = self, 0.0
+        while order := [each for each in indices if plan.owes(each)]:
+            total_s += plan.cost_s([0, *order])
+            plan = plan.with_round([0, *order])
+        return total_s
+
+    def trial_cost_s(self, trial: Trial) -> float:
+        """Estimated wall time of one run, in seconds."""
+        entrant = self.entrants[self.place(trial.number)[1]]
+        default, measured = self.default.measurement, entrant.result.measurement
+        assert default is not None
+        assert measured is not None
+        # a warm worker had less to set up than a cold one will have
+        setup_s = max(default.setup_time_s, measured.setup_time_s)
+        looks = 3.0 if trial.test else 1.0  # on the validation split alone it takes less
+        rest = setup_s + looks * measured.test_time_s + 1.0
+        if trial.accuracy_only and entrant.beside:
+            return entrant.beside.train_s + rest
+        return measured.train_time_s * trial.share + rest
+
+    def has_failed(self, index: int, runs: Sequence[TrialResult]) -> bool:
+        """Whether two runs of a candidate gave no accuracy, so that it is given up."""
+        own = {number for number, (_, entrant) in enumerate(self._places) if entrant == index}
+        ended = [each for each in runs if each.trial.number in own]
+        gave = [
+            each.usable and not (each.trial.test and each.test_accuracy is None) for each in ended
+        ]
+        return gave.count(False) > 1
+
+    def runs_of(self, runs: Sequence[TrialResult]) -> list[dict[int, TrialResult]]:
+        """The usable runs of each entrant by round, of those rounds that compare times."""
+        found: list[dict[int, TrialResult]] = [{} for _ in self.entrants]
+        for run, turn, index in self._placed(runs):
+            if self.compares_times(turn):
+                found[index][turn] = run
+        return found
+
+    def whole_runs_of(self, runs: Sequence[TrialResult]) -> list[list[tuple[int, TrialResult]]]:
+        """The runs of each entrant that tell its test accuracy, each with its round."""
+        found: list[list[tuple[int, TrialResult]]] = [[] for _ in self.entrants]
+        for run, turn, index in self._placed(runs):
+            if run.test_accuracy is not None:
+                found[index].append((turn, run))
+        return found
+
+    def _placed(self, runs: Sequence[TrialResult]) -> list[tuple[TrialResult, int, int]]:
+        """The usable runs in the order of their numbers, each with its round and entrant."""
+        known = [each for each in runs if each.usable and each.trial.number < len(self._places)]
+        known.sort(key=lambda each: each.trial.number)
+        return [(each, *self.place(each.trial.number)) for each in known]

@@ -1,0 +1,430 @@
+"""What verification runs prove: interleaved, with fresh seeds, on the test split.
+
+Nothing is claimed from the search itself: its figures were chosen for being good. Here every
+round runs each configuration once, in turning order, so that a machine that changes its speed
+does so for all. Times are compared round by round (paired t-test on logarithms); accuracies over
+seeds on the same test images, with the variance between seeds pooled over all configurations.
+Whether a candidate loses nothing is looked at as planned before its first run, see
+``tuner.verification.noninferiority``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from scipy import stats
+
+from tuner.values.pareto import Objective
+from tuner.values.trial import Interval, TrialKind, TrialResult
+from tuner.values.verified import Comparison, CostRatio, Role, Verified
+from tuner.verification.confidence import Estimate, front_confidence
+from tuner.verification.noninferiority import (
+    chance_of_proof,
+    least_deviation,
+    p_of_loss,
+    pooled_deviation,
+)
+from tuner.verification.plan import LEAST_ROUNDS, Plan
+
+_LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
+_ROUNDED = 1 / math.sqrt(12)  # deviation of what is counted in whole images, by an image
+_HOPE = 0.1  # of a proof, below which a candidate is given up
+_SURELY = 0.01  # level at which the default's own params are called worse at another setting
+_LEAST_CPU_S = 0.5  # the kernel counts in hundredths of a second
+
+
+class Readings:
+    """The verification runs of a study, by configuration and round.
+
+    Args:
+        plan: Which runs there are.
+        runs: Those that have ended.
+
+    Attributes:
+        rounds: Usable runs of each entrant by round, of those that compare times.
+        whole_runs: Those that tell its test accuracy, each with its round.
+        departure: In what the default converges otherwise at the fastest setting; empty if not.
+    """
+
+    def __init__(self, plan: Plan, runs: Sequence[TrialResult]) -> None:
+        self.plan, self.rounds = plan, plan.runs_of(runs)
+        self.whole_runs = plan.whole_runs_of(runs)
+        self.departure = next(filter(None, map(self._departure, range(len(self.rounds)))), "")
+
+    def _departure(self, index: int) -> str:
+        if self.role(index) is not Role.RUNTIME_ONLY:
+            return ""
+        curves = [each for each in self.rounds[index].values() if each.trial.curve]
+        reference, images = self.plan.reference, self.plan.test_images
+        if reference is not None:
+            found = (
+                reference.departure(each.trial.seed, each.checkpoints, images) for each in curves
+            )
+            return next(filter(None, found), "") or self._loses(index)
+        return self._loses(index)
+
+    def _loses(self, index: int) -> str:
+        """How far whole runs at the fastest setting are below the default's, if they are."""
+        mine = [accuracy for _, accuracy in self.whole(index)]
+        others = [*self.plan.accuracies, *(accuracy for _, accuracy in self.whole(0))]
+        if min(len(mine), len(others)) < LEAST_ROUNDS:
+            return ""
+        gain = statistics.fmean(mine) - statistics.fmean(others)
+        least = _ROUNDED / self.plan.test_images
+        sure = 1 - p_of_loss(mine, others, 0.0, least) < _SURELY
+        if gain > -self.plan.config.accuracy_margin or not sure:
+            return ""
+        return f"its test accuracy is {100 * gain:+.2f} points from the default's own"
+
+    def role(self, index: int) -> Role:
+        """What an entrant is verified for."""
+        return self.plan.entrants[index].role
+
+    def is_default(self, index: int) -> bool:
+        """Whether an entrant learns what the default learns, at whatever runtime setting."""
+        same = self.role(index) is Role.RUNTIME_ONLY and not self.departure
+        return self.role(index) is Role.DEFAULT or same
+
+    def whole(self, index: int) -> list[tuple[int, float]]:
+        """Test accuracies of an entrant's whole runs in their order, each with its round."""
+        runs = self.whole_runs[index]
+        return [(turn, run.test_accuracy) for turn, run in runs if run.test_accuracy is not None]
+
+    def of_default(self, last: int | None = None) -> list[float]:
+        """The default's test accuracies over seeds, as known after round ``last``."""
+        found = list(self.plan.accuracies)
+        for index in filter(self.is_default, range(len(self.rounds))):
+            known = self.whole(index)
+            found += [each for turn, each in known if last is None or turn <= last]
+        return found
+
+    def accuracies(self, index: int) -> list[float]:
+        """Test accuracies of an entrant over seeds."""
+        if self.is_default(index):
+            return self.of_default()
+        return [accuracy for _, accuracy in self.whole(index)]
+
+    def groups(self) -> list[list[float]]:
+        """Test accuracies of everything that learns the same."""
+        others = (each for each in range(len(self.rounds)) if not self.is_default(each))
+        return [self.of_default(), *map(self.accuracies, others)]
+
+    def common(self, index: int) -> list[tuple[TrialResult, TrialResult]]:
+        """The default's run and the entrant's, round by round."""
+        default, own = self.rounds[0], self.rounds[index]
+        return [(default[turn], own[turn]) for turn in sorted(default.keys() & own.keys())]
+
+    def no_loss(self, index: int) -> tuple[int, bool]:
+        """How often an entrant's accuracy was looked at, and whether no loss is proven.
+
+        The default's own params lose nothing, unless they were seen to converge otherwise. Of
+        what is not tested nothing is claimed.
+        """
+        if self.role(index) is Role.RUNTIME_ONLY:
+            return 1, self.is_default(index)
+        if index not in self.plan.tested:
+            return 0, False
+        planned, whole = self.plan.looks(index), self.whole(index)
+        looks = [count for count in planned.candidate_runs if count <= len(whole)]
+        for number, count in enumerate(looks, 1):
+            known = whole[:count]
+            default = self.of_default(known[-1][0])
+            p = p_of_loss(
+                [accuracy for _, accuracy in known],
+                default,
+                self.plan.margin(index),
+                self._least_deviation(default),
+            )
+            if p < (planned.level(count) or 0.0):
+                return number, True
+        return len(looks), False
+
+    def verdict(self, index: int) -> bool | None:
+        """Whether a candidate is proven to be what it is for, or refuted; ``None`` while open.
+
+        It is refuted after its last planned look, or as soon as that is not likely to prove it.
+        """
+        _, proven = self.no_loss(index)
+        if proven:
+            return True
+        mine, plan = self.accuracies(index), self.plan.looks(index)
+        if len(mine) >= plan.candidate_runs[-1]:
+            return False
+        default = self.of_default()
+        if not (mine and default):
+            return None
+        margin = self.plan.margin(index)
+        hope = chance_of_proof(mine, default, plan, margin, self._least_deviation(default))
+        return False if hope < _HOPE else None
+
+    def _least_deviation(self, default: Sequence[float]) -> float:
+        """Between the seeds of what is tested against these accuracies of the default."""
+        if not default:
+            return 0.0
+        return least_deviation(statistics.fmean(default), self.plan.test_images)
+
+
+def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
+    """What the verification runs prove: the default first, then the others, fastest first.
+
+    Empty unless the default and at least one other were measured in two common rounds. What has
+    no accuracy of its own or by the default's is left out.
+    """
+    seen = Readings(plan, runs)
+    spread = _Spread(seen.groups(), plan.test_images, plan.config.confidence)
+    indices = [
+        index
+        for index in range(len(plan.entrants))
+        if len(seen.common(index)) >= LEAST_ROUNDS and seen.accuracies(index)
+    ]
+    if indices[:1] != [0] or len(indices) < 2:
+        return ()
+    verified = [_verified(seen, index, spread) for index in indices]
+    paired = [
+        [math.log(_time(run) / _time(default)) for default, run in seen.common(index)]
+        for index in indices
+    ]
+    same = [index for index in indices if seen.is_default(index)]
+    # what has the default's very accuracy must not seem better or worse than it by chance
+    counts = [
+        math.inf if index in same and same[1:] else len(seen.accuracies(index))
+        for index in indices
+    ]
+    sure = _confidences(verified, paired, counts, spread, plan.objectives)
+    verified = [
+        dataclasses.replace(point, on_front=each)
+        for point, each in zip(verified, sure, strict=True)
+    ]
+    verified.sort(key=lambda each: (not each.is_default, each.train_time_s.value))
+    return tuple(verified)
+
+
+def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
+    plan, rounds = seen.plan, seen.rounds[index]
+    entrant, role = plan.entrants[index].result, seen.role(index)
+    whole = [run for run in rounds.values() if run.trial.share == 1]
+    parts = [run for run in rounds.values() if run.trial.share < 1]
+    beside = [run for _, run in seen.whole_runs[index] if run.trial.accuracy_only]
+
+    def median(metric: str) -> float:
+        return statistics.median(run.metrics[metric] for run in whole or parts)
+
+    return Verified(
+        name="runtime only" if role is Role.RUNTIME_ONLY else entrant.trial.title,
+        trial_number=entrant.trial.number,
+        params=dict(entrant.params),
+        full_runs=len(whole) + len(beside),
+        rate_runs=len(parts),
+        rate_share=parts[0].trial.share if parts else 1.0,
+        projected=not (whole or beside),
+        test_accuracy=spread.accuracy(seen.accuracies(index)),
+        train_time_s=_log_interval([math.log(_time(run)) for run in rounds.values()], spread),
+        test_time_s=median("test_time_s"),
+        cpu_user_s=median("cpu_user_s"),
+        cpu_system_s=median("cpu_system_s"),
+        avg_memory_bytes=median("avg_memory_bytes"),
+        peak_memory_bytes=median("peak_memory_bytes"),
+        runs=tuple(run.trial.name for run in (*rounds.values(), *beside)),
+        against_default=_compare(seen, index, spread) if index else None,
+        confidence=spread.confidence,
+        composed=_composed(entrant),
+        role=role,
+        accuracy_from=_source(seen, index),
+    )
+
+
+def _source(seen: Readings, index: int) -> str:
+    """Where the accuracy comes from, if not from the configuration's own whole runs alone."""
+    plan, words = seen.plan, seen.plan.default.accuracy_from or "its first run"
+    if not (plan.accuracies and seen.is_default(index)):
+        return ""
+    if index == 0:
+        return words
+    return f"the default's ({words}); only its rate was measured"
+
+
+def _composed(entrant: TrialResult) -> tuple[float, float] | None:
+    if entrant.trial.kind is not TrialKind.DERIVED:
+        return None
+    return _time(entrant), entrant.metrics["val_accuracy"]
+
+
+def _time(run: TrialResult) -> float:
+    return run.metrics["train_time_s"]
+
+
+def _confidences(
+    verified: Sequence[Verified],
+    paired: Sequence[Sequence[float]],
+    counts: Sequence[float],
+    spread: _Spread,
+    objectives: Sequence[Objective],
+) -> list[float]:
+    """How sure each one is to be on their front.
+
+    Args:
+        verified: The default first.
+        paired: Logarithms of their times by the default's in the same round; their variance is
+            pooled, for two or three rounds say little of their own.
+        counts: How many accuracies each one's mean is of.
+        spread: Of the accuracies.
+        objectives: Of the study. Of what is neither accuracy nor training time the spread is not
+            known, and the figure taken as it is.
+    """
+    squares = sum((each - statistics.fmean(logs)) ** 2 for logs in paired for each in logs)
+    freedom = sum(len(logs) - 1 for logs in paired[1:])
+    error = math.sqrt(squares / freedom) if freedom else 0.0
+
+    def estimate(
+        goal: Objective, point: Verified, logs: Sequence[float], count: float
+    ) -> Estimate:
+        if goal.metric == "train_time_s":
+            return Estimate(statistics.fmean(logs), error / math.sqrt(len(logs)), freedom)
+        if goal.metric in ("val_accuracy", "test_accuracy"):
+            return spread.estimate(point.test_accuracy.value, count)
+        return Estimate(float(getattr(point, goal.metric, 0.0)))
+
+    rows = [
+        [estimate(goal, *each) for goal in objectives]
+        for each in zip(verified, paired, counts, strict=True)
+    ]
+    return front_confidence(rows, objectives)
+
+
+class _Spread:
+    """How test accuracy varies: between seeds (pooled over all configurations) and by sampling.
+
+    Args:
+        groups: Test accuracies of each configuration, one a seed.
+        test_images: Size of the test split.
+        confidence: Of all intervals.
+    """
+
+    def __init__(
+        self, groups: Sequence[Sequence[float]], test_images: int, confidence: float
+    ) -> None:
+        freedom = sum(len(each) - 1 for each in groups if each)
+        self.freedom = freedom if freedom >= _LEAST_FREEDOM else 0
+        self.seed_variance = pooled_deviation(*groups) ** 2 if self.freedom else 0.0
+        self.test_images, self.confidence = test_images, confidence
+        self._quantile = (stats.t(self.freedom) if self.freedom else stats.norm()).ppf
+
+    def accuracy(self, accuracies: Sequence[float]) -> Interval:
+        """Mean accuracy; its interval covers the seeds and that the images are a sample."""
+        mean = statistics.fmean(accuracies)
+        variance = self.seed_variance / len(accuracies) + self._sampling_variance(mean)
+        half = float(self._quantile(0.5 + self.confidence / 2)) * math.sqrt(variance)
+        return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
+
+    def estimate(self, accuracy: float, count: float) -> Estimate:
+        """A mean accuracy over ``count`` seeds, for comparisons on the same test images."""
+        variance = (
+            self.seed_variance / count if self.freedom else self._sampling_variance(accuracy)
+        )
+        return Estimate(accuracy, math.sqrt(variance), self.freedom)
+
+    def gain(
+        self, accuracies: Sequence[float], default: Sequence[float]
+    ) -> tuple[Interval, float]:
+        """Difference of the means and its p-value, over seeds, on the same test images.
+
+        By the spread of these two, as in the proof of no loss; by that of all configurations where
+        these have too few runs, as what errs more varies more.
+        """
+        gain = statistics.fmean(accuracies) - statistics.fmean(default)
+        by_runs, law = 1 / len(accuracies) + 1 / len(default), stats.norm()
+        freedom = len(accuracies) + len(default) - 2
+        if freedom >= _LEAST_FREEDOM:
+            least = least_deviation(statistics.fmean(default), self.test_images)
+            deviation = max(pooled_deviation(accuracies, default), least)
+            error, law = deviation * math.sqrt(by_runs), stats.t(freedom)
+        elif self.freedom:
+            error, law = math.sqrt(self.seed_variance * by_runs), stats.t(self.freedom)
+        else:  # only the sampling of the images is known
+            error = math.sqrt(2 * self._sampling_variance(statistics.fmean(accuracies)))
+        half = float(law.ppf(0.5 + self.confidence / 2)) * error
+        p_value = 2 * float(law.sf(abs(gain) / error)) if error else float(gain == 0)
+        return Interval(gain, gain - half, gain + half), p_value
+
+    def _sampling_variance(self, accuracy: float) -> float:
+        """Binomial variance, never quite zero (one success and one failure are added)."""
+        bounded = (accuracy * self.test_images + 1) / (self.test_images + 2)
+        return bounded * (1 - bounded) / self.test_images
+
+
+def _compare(seen: Readings, index: int, spread: _Spread) -> Comparison:
+    """Compare with the default, whose run comes first in each pair of a round."""
+    pairs = seen.common(index)
+    logs = [math.log(_time(default) / _time(run)) for default, run in pairs]
+    # a run of a share ends before the test split is evaluated, which may need more memory
+    alike = [
+        (default, run) for default, run in pairs if default.trial.projected == run.trial.projected
+    ]
+    if seen.is_default(index):  # by construction
+        gain, accuracy_p = Interval(0.0, 0.0, 0.0), 1.0
+    else:
+        gain, accuracy_p = spread.gain(seen.accuracies(index), seen.of_default())
+    looks, proven = seen.no_loss(index)
+    return Comparison(
+        speedup=_log_interval(logs, spread),
+        speedup_p=_log_p_value(logs),
+        accuracy_gain=gain,
+        accuracy_p=accuracy_p,
+        no_loss=proven and not seen.plan.part,
+        no_loss_looks=looks,
+        cpu=_cost_ratio(pairs, pairs, _cpu_s, spread, _LEAST_CPU_S),
+        memory=_cost_ratio(alike, pairs, _peak_memory, spread),
+    )
+
+
+def _cpu_s(run: TrialResult) -> float:
+    return run.metrics["cpu_user_s"] + run.metrics["cpu_system_s"]
+
+
+def _peak_memory(run: TrialResult) -> float:
+    return run.metrics["peak_memory_bytes"]
+
+
+def _cost_ratio(
+    pairs: Sequence[tuple[TrialResult, TrialResult]],
+    otherwise: Sequence[tuple[TrialResult, TrialResult]],
+    cost: Callable[[TrialResult], float],
+    spread: _Spread,
+    least: float = 1.0,
+) -> CostRatio:
+    """This one's cost by the default's, over ``pairs``; of medians of other pairs without them.
+
+    Costs below ``least`` are too small to be compared.
+    """
+    costs = [(cost(default), cost(run)) for default, run in pairs]
+    if min((each for pair in costs for each in pair), default=least) < least:
+        return CostRatio(math.nan, gap="too small to be measured")
+    if len(costs) >= LEAST_ROUNDS:
+        logs = [math.log(mine / reference) for reference, mine in costs]
+        ratio = _log_interval(logs, spread)
+        return CostRatio(ratio.value, ratio.low, ratio.high, _log_p_value(logs))
+    reference = statistics.median(cost(default) for default, _ in otherwise)
+    mine = statistics.median(cost(run) for _, run in otherwise)
+    gap = "runs of one were whole, those of the other a part"
+    return CostRatio(mine / reference if reference else math.nan, gap=gap)
+
+
+def _log_interval(logs: Sequence[float], spread: _Spread) -> Interval:
+    """Geometric mean with its Student interval."""
+    mean = statistics.fmean(logs)
+    half = 0.0
+    if len(logs) > 1:
+        error = statistics.stdev(logs) / math.sqrt(len(logs))
+        half = float(stats.t.ppf(0.5 + spread.confidence / 2, len(logs) - 1)) * error
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def _log_p_value(logs: Sequence[float]) -> float:
+    """Two-sided p-value of "the mean of ``logs`` is 0"."""
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    if not error:
+        return float(statistics.fmean(logs) == 0)
+    return float(2 * stats.t.sf(abs(statistics.fmean(logs)) / error, len(logs) - 1))
