@@ -37,7 +37,7 @@ lua:
 tune: install packages
 	$(BIN)/python -m tuner $(ARGS)
 
-check: install
+check: install packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

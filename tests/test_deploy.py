@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tuner.cli.commands import serve_command
+from tuner.cli.answers import serve_command
 from tuner.values.errors import ConfigError
 
 PROJECT = Path(__file__).parent.parent

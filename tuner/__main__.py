@@ -1,98 +1,65 @@
-"""The command line: ``python -m tuner [overrides]`` tunes, and ``<command>`` does the rest."""
+"""The command line: ``python -m tuner <command>``; settings without a command tune."""
 
 from __future__ import annotations
 
-import shlex
+import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tuner import __version__
 from tuner.values.errors import TunerError
-
-if TYPE_CHECKING:
-    from tuner.config.schema import TuneConfig
 
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns its exit code; errors of the user are one line on stderr."""
+    """Run one command and return its exit code; errors of the user are one line on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
     # whoever stops a service or a batch job sends SIGTERM: same care as for Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if words[:1] == ["--version"]:
-            print(f"tuner {__version__}")
-            return 0
-        if words and "=" not in words[0] and not words[0].startswith("-"):
-            from tuner.cli.commands import run_command
-
-            return run_command(words[0], words[1:])
-        return _tune(words)
+        code = _run(words)
+        sys.stdout.flush()  # a closed pipe is noticed here, not on the way out
     except TunerError as error:
-        return _complain(error)
+        _complain(error)
+        return error.exit_code
     except KeyboardInterrupt:
-        print("interrupted: what was measured is kept; the same command goes on", file=sys.stderr)
+        print("interrupted: all measurements are kept; the same command resumes", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         if error.errno is None:
             raise
-        print(f"error: {_one_line(str(error))}", file=sys.stderr)
+        _complain(error)
         return 2
+    return code
 
 
 def run() -> None:
-    """Entry point of the console script."""
+    """Run as the console script does."""
     sys.exit(main())
 
 
-def _complain(error: TunerError) -> int:
-    print(f"error: {_one_line(str(error))}", file=sys.stderr)
-    return error.exit_code
+def _run(words: list[str]) -> int:
+    from tuner.cli.commands import run_command
+
+    if words == ["--version"]:
+        print(f"tuner {__version__}")
+        return 0
+    if not words or words[0] in ("--help", "-h"):
+        return run_command("help", words[1:])
+    if "=" in words[0] or words[0].startswith("-"):
+        return run_command("tune", words)
+    return run_command(words[0], words[1:])
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _complain(error: Exception) -> None:
+    from tuner.cli.tune import complain
 
-
-def _tune(words: Sequence[str]) -> int:
-    from tuner.config.composing import run_each
-    from tuner.storage.databases import without_passwords
-
-    command = shlex.join(["python", "-m", "tuner", *without_passwords(words)])
-    codes: list[int] = []
-    failures: list[Exception] = []
-
-    def run_one(config: TuneConfig) -> None:
-        # of several studies (-m) the others are still to be run
-        try:
-            _run_study(config, command)
-        except TunerError as error:
-            codes.append(_complain(error))
-        except Exception as error:
-            failures.append(error)
-
-    run_each(words, run_one)
-    for failure in failures:
-        raise failure
-    return codes[0] if codes else 0
-
-
-def _run_study(config: TuneConfig, command: str) -> None:
-    from rich.console import Console
-
-    from tuner.report import print_cross_summary, print_summary
-    from tuner.study.cross_framework import tune_frameworks
-    from tuner.study.study import tune
-
-    # rich takes a pipe for 80 columns, where the table would become a list
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    if config.frameworks:
-        print_cross_summary(tune_frameworks(config, command), console)
-    else:
-        print_summary(tune(config, command=command), console)
+    complain(error)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import yaml
 from tests.conftest import SYNTHETIC
 from tests.cross_samples import make_tree
 from tuner.__main__ import main
-from tuner.cli import commands
+from tuner.cli import answers
+from tuner.cli.commands import COMMANDS
 from tuner.config.composing import prepare_overrides
 from tuner.tracking import Tracker, connect, default_tracking_uri
 
@@ -48,7 +49,7 @@ def tuner(home, tmp_path):
     [
         (["framework=cafe"], 1, r"framework has no 'cafe'; there are: .*did you mean caffe"),
         (["budget.tim_s=3"], 1, r"called 'budget.tim_s' .did you mean budget.time_s"),
-        (["bogus=3"], 1, r"no setting is called 'bogus'; python -m tuner --help shows them"),
+        (["bogus=3"], 1, r"no setting is called 'bogus'; python -m tuner config lists them"),
         (["constraints=memory"], 2, "constraint 'memory' cannot be read; write name<=number"),
         (["dataset=mnsit"], 1, r"dataset has no 'mnsit'; there are: .*did you mean mnist"),
         (["budget=fast"], 1, "budget has no 'fast'"),
@@ -103,25 +104,53 @@ def test_wrong_input_gets_one_line_from_a_shell_too(tuner, wrong):
     assert done.stderr.startswith("error: ")
 
 
-def test_help_says_what_there_is_and_is_quick(tuner):
-    done = tuner("--help")
-    assert done.returncode == 0
-    assert "python -m tuner recommend" in done.stdout
-    assert "caffe" in done.stdout
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"]])
+def test_the_overview_fits_one_screen(capsys, words):
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+    starts = {line.split()[0] for line in lines if line.strip()}
+    assert set(COMMANDS) <= starts
+    assert {"framework=caffe", "dataset=mnist", "budget=default", "resume=auto"} <= starts
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(capsys, name):
+    texts = set()
+    for words in (["help", name], [name, "--help"], [name, "-h"]):
+        assert main(words) == 0
+        texts.add(capsys.readouterr().out)
+    (text,) = texts
+    assert f"tuner {name}" in text.replace("[", "").replace("]", "")
+
+
+def test_a_setting_before_the_request_for_help_explains_tuning(capsys):
+    assert main(["framework=caffe", "--help"]) == 0
+    assert "python -m tuner [tune]" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["recommend", "report", "runtimes", "datasets", "doctor", "ui"])
-def test_every_command_has_a_help_text(tuner, name):
-    done = tuner(name, "--help")
-    assert done.returncode == 0
-    assert f"python -m tuner {name}" in done.stdout
+def test_config_shows_all_settings_with_their_values(tuner):
+    shown = tuner("config", "budget.time_s=77", "framework=torch")
+    assert shown.returncode == 0
+    assert "budget: default, quick, thorough" in shown.stdout
+    assert "time_s: 77.0" in shown.stdout
+    settings = yaml.safe_load(tuner("config", "--cfg", "job", "seed=9").stdout)
+    assert (settings["seed"], settings["framework"]["name"]) == (9, "caffe")
+
+
+@pytest.mark.slow
+def test_a_reader_that_closes_early_is_no_error(tuner):
+    program = f"{sys.executable} -m tuner config | true"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
 
 
 @pytest.mark.slow
 def test_the_ui_names_the_newest_study_s_experiment(tmp_path, monkeypatch, capsys):
     called = []
-    monkeypatch.setattr(commands.subprocess, "call", lambda *words, **_: called.append(words) or 0)
+    monkeypatch.setattr(answers.subprocess, "call", lambda *words, **_: called.append(words) or 0)
     assert main(["ui", f"output={tmp_path}"]) == 0
     assert capsys.readouterr().out == ""
     assert not list(tmp_path.iterdir())

@@ -61,7 +61,7 @@ BAD = [
     *(("measure.max_foreign_pct", value, "at least 0") for value in (-1, NAN)),
     *(("measure.max_steal_pct", value, "at least 0") for value in (-1, NAN)),
     ("model", "resnet", "default, lenet"),
-    ("resume", "yes", "auto, never"),
+    ("resume", "yes", "auto, restart"),
     ("progress", "loud", "auto, live, plain, none"),
     ("search.name", "genetic", "joint"),
     ("sampler.name", "cmaes", "tpe, nsga2, gp, random"),
@@ -104,7 +104,7 @@ def test_a_bad_value_is_named_with_what_would_work(path, value, wanted):
         ("objectives", ["train_time_s"]),
         ("objectives", ["accuracy", "train_time_s", "peak_memory_mb"]),
         ("constraints", ["peak_memory_mb<=2048", "accuracy>=0.985"]),
-        ("resume", "never"),
+        ("resume", "restart"),
     ],
 )
 def test_values_at_the_edge_are_accepted(path, value):

@@ -49,7 +49,7 @@ def folder(tmp_path_factory) -> Path:
     except RuntimeUnavailable as error:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("study")
-    done = run(folder, "framework=caffe", "dataset=mnist_5k", "budget=quick", "resume=never")
+    done = run(folder, "framework=caffe", "dataset=mnist_5k", "budget=quick", "resume=restart")
     assert done.returncode == 0, done.stderr
     (folder / "said.txt").write_text(done.stdout)
     return folder

@@ -84,7 +84,7 @@ def test_a_damaged_record_is_named_with_its_remedy(tmp_path):
     path = tmp_path / "study"
     path.mkdir()
     (path / "study.json").write_text("{half")
-    with pytest.raises(StorageError, match="resume=never"):
+    with pytest.raises(StorageError, match="resume=restart"):
         StudyFolder(path)
 
 

@@ -207,7 +207,7 @@ def test_resume_never_starts_anew(config, tmp_path, database):
     config.storage = config.storage or (database and f"sqlite:///{tmp_path}/{database}")
     first = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3)))
     anew = tune(
-        dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3), resume="never")
+        dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3), resume="restart")
     )
     assert anew.started >= first.started
     assert [each.trial.number for each in anew.trials] == [0, 1, 2]

@@ -40,7 +40,7 @@ def compose(words: Sequence[str]) -> TuneConfig:
 def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
     """Run the one study, or with ``-m`` the several ones, of a command line.
 
-    Hydra's own options (``--help``, ``--cfg job``) are answered by it.
+    Hydra answers its own options (``--help``, ``--cfg job``) itself.
 
     Args:
         words: What the user wrote.
@@ -140,7 +140,7 @@ def _no_setting(name: str) -> str:
     known = [f"{group}.{each}" for each in _fields_of(group)] if group else []
     close = difflib.get_close_matches(name, [*known, *_fields_of("")], 1)
     hint = f" (did you mean {close[0]}?)" if close else ""
-    return f"no setting is called {name!r}{hint}; python -m tuner --help shows them"
+    return f"no setting is called {name!r}{hint}; python -m tuner config lists them"
 
 
 def _fields_of(group: str) -> list[str]:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import attrgetter
+
 from tuner.config.schema import SamplerConfig, TuneConfig, parse_constraint
 from tuner.values.errors import ConfigError
 from tuner.values.pareto import find_objective
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "model": ("default", "lenet"),
+    "goal": ("no_loss", "accuracy"),
+    "baseline": ("auto", "full", "projected"),
+    "resume": ("auto", "restart"),
+    "progress": ("auto", "live", "plain", "none"),
+    "search": ("factored", "joint", "raytune"),
+    "sampler": ("tpe", "nsga2", "gp", "random"),
+    "executor": ("local", "ray"),
+    "framework.runtime.install": ("auto", "never"),
+    "dataset.on_unavailable": ("fallback", "error"),
+}
+"""The values of each setting that takes one of a few words."""
 
 
 def _check(holds: bool, name: str, value: object, wanted: str) -> None:
     if not holds:
         raise ConfigError(f"{name} must be {wanted}, got {value!r}")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    _check(value in choices, name, value, f"one of {', '.join(choices)}")
 
 
 def validate(config: TuneConfig) -> TuneConfig:
@@ -60,21 +73,16 @@ def validate(config: TuneConfig) -> TuneConfig:
         config.verify.confidence,
         "between 0 and 1",
     )
-    _check_choice("model", config.model, ("default", "lenet"))
-    _check_choice("goal", config.goal, ("no_loss", "accuracy"))
-    _check_choice("baseline", config.baseline, ("auto", "full", "projected"))
-    _check_choice("resume", config.resume, ("auto", "never"))
-    _check_choice("progress", config.progress, ("auto", "live", "plain", "none"))
-    _check_choice("search", config.search.name, ("factored", "joint", "raytune"))
-    _check_choice("sampler", config.sampler.name, ("tpe", "nsga2", "gp", "random"))
+    for name, choices in CHOICES.items():
+        value = attrgetter(name)(config)
+        value = getattr(value, "name", value)  # of a group such as search
+        _check(value in choices, name, value, f"one of {', '.join(choices)}")
     if config.search.name == "factored" and config.sampler.name != SamplerConfig.name:
         raise ConfigError(
             f"sampler={config.sampler.name} is for search=joint, got "
             f"search={config.search.name}, which has its own way to choose"
         )
     _validate_executor(config)
-    _check_choice("runtime.install", config.framework.runtime.install, ("auto", "never"))
-    _check_choice("dataset.on_unavailable", config.dataset.on_unavailable, ("fallback", "error"))
     _check(
         len(set(config.frameworks)) == len(config.frameworks),
         "frameworks",
@@ -86,7 +94,6 @@ def validate(config: TuneConfig) -> TuneConfig:
 
 
 def _validate_executor(config: TuneConfig) -> None:
-    _check_choice("executor", config.executor.name, ("local", "ray"))
     if config.executor.name == "local":
         for name in ("address", "cores_per_trial"):
             given = getattr(config.executor, name)

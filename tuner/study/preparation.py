@@ -100,7 +100,7 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     dataset, runtime = fetch(config, progress)
     default = space.default(dataset.name, config.model)
     name = identify(config, space, dataset, uri, runtime)
-    folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "never")
+    folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "restart")
     if "kin" not in folder.facts:
         kin = study_id(config, space, dataset, uri)
         _introduce(folder, kin, config, dataset, runtime, progress)

@@ -101,7 +101,7 @@ class _Study:
         # them apart no longer than a container lives
         name = f"{home_id(tuner_home())}:{self.folder.path.name}"
         self.driver = Driver(name, self.fingerprint) if config.storage else None
-        fresh = config.resume == "never"
+        fresh = config.resume == "restart"
         self.space, self.default = prepared.space, prepared.default
         self.stored = OptunaStudy(
             self.space,
@@ -246,7 +246,7 @@ class _Study:
         if self._is_complete():
             self.progress.message(
                 f"study {self.folder.path.name} is complete; a larger budget goes on with it, "
-                "resume=never starts it anew"
+                "resume=restart starts it anew"
             )
             result = self._result(complete=True)
             if not self.folder.facts.get("tracked", True):

@@ -1,0 +1,197 @@
+"""Commands about what studies found: ``recommend``, ``report``, ``ui`` and ``serve``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from tuner.cli.words import Parser, read_words
+from tuner.values.errors import ConfigError, NothingRecommended
+
+TRACKED: Mapping[str, Parser] = {
+    "framework": str,
+    "dataset": str,
+    "output": str,
+    "tracking_uri": str,
+}
+
+
+def _loss(text: str) -> float | None:
+    """A fraction, or ``none`` where any loss is allowed."""
+    if text == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"max_accuracy_loss must be a number or none, got {text!r}") from None
+
+
+ASKED: Mapping[str, Parser] = {
+    **TRACKED,
+    "max_train_time_s": float,
+    "max_memory_mb": float,
+    "min_accuracy": float,
+    "max_accuracy_loss": _loss,
+    "cores": int,
+    "jobs_per_host": int,
+    "objective": str,
+    "framework_path": str,
+}
+
+
+def recommend_command(words: Sequence[str]) -> int:
+    """Say which verified configuration a job should run with.
+
+    python -m tuner recommend [framework=caffe] [dataset=mnist] [limit=value ...]
+
+    The answer is the fastest configuration that is proven to lose no accuracy against the
+    framework's default. Without framework= all frameworks with results are compared.
+
+    Limits:
+      max_accuracy_loss=0.01   allow a loss of one point; none allows any loss
+      max_train_time_s=60      at most this training time, in seconds
+      max_memory_mb=500        at most this peak memory, in MiB
+      min_accuracy=0.985       at least this test accuracy
+      cores=2                  measured on this many cores
+      jobs_per_host=2          measured beside another such job (experiment=tenancy)
+    Choice:
+      objective=train_time_s   what to prefer within the limits; or accuracy, or memory_mb
+    Source:
+      output=.                 folder with mlflow.db
+      tracking_uri=            address of another MLflow
+      framework_path=          folder with frameworks of your own
+    """
+    from tuner.api import recommend
+
+    asked = read_words(words, ASKED)
+    answer = recommend(**asked)
+    wanted = asked.get("dataset", "mnist")
+    if answer["dataset"] != wanted:
+        instead = f"{answer['dataset']}, which a study used in place of {wanted}"
+        print(f"warning: measured on {instead}", file=sys.stderr)
+    print(yaml.dump(answer, Dumper=_Dumper, sort_keys=False, allow_unicode=True), end="")
+    return 0
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they are, ready to be copied, and every value in full."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        """Write what is named twice twice."""
+        return True
+
+
+def _literal(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _literal)
+
+
+REPORT_WORDS: Mapping[str, Parser] = {**TRACKED, "to": str}
+
+
+def report_command(words: Sequence[str]) -> int:
+    """Copy the newest study's report out of MLflow into a folder.
+
+    python -m tuner report [framework=caffe] [dataset=mnist] [to=folder]
+
+    The files are report.html, front.png and front.json. Without framework= it is the report
+    across frameworks (experiment=cross_framework).
+
+    Source:
+      output=.                 folder with mlflow.db
+      tracking_uri=            address of another MLflow
+    """
+    from tuner.api import load_results
+    from tuner.tracking import CROSS, connect
+
+    values = {"framework": CROSS, "dataset": "mnist", **read_words(words, REPORT_WORDS)}
+    framework, dataset = values["framework"], values["dataset"]
+    target = Path(values.pop("to", f"report-{framework}-{dataset}"))
+    records = load_results(**values)
+    if not records:
+        wanted = "experiment=cross_framework" if framework == CROSS else f"framework={framework}"
+        raise NothingRecommended(
+            f"no {framework} study of {dataset} is on record here; "
+            f"python -m tuner {wanted} dataset={dataset} makes one"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("report.html", "front.png", "front.json"):
+        connect(records[0].uri).download_artifacts(records[0].run_id, name, str(target))
+        print(target / name)
+    return 0
+
+
+UI_WORDS: Mapping[str, Parser] = {"output": str, "port": int}
+
+
+def ui_command(words: Sequence[str]) -> int:
+    """Browse all studies in MLflow's pages.
+
+    python -m tuner ui [output=folder] [port=5000]
+
+    Do not run it during a study: it takes 2 GB of memory, and its CPU time disturbs what is
+    measured. The address that it prints opens the newest study's experiment in the view for
+    model training; MLflow itself opens every experiment in its view for language models.
+    """
+    from tuner.tracking import default_tracking_uri, newest_experiment
+
+    values = {"port": 5000, **read_words(words, UI_WORDS)}
+    folder = Path(values.get("output", ".")).absolute()
+    uri, port = default_tracking_uri(folder), values["port"]
+    newest = newest_experiment(uri)
+    if newest:
+        view = f"#/experiments/{newest}?workflowType=machine_learning"
+        print(f"the newest study's experiment: http://127.0.0.1:{port}/{view}", flush=True)
+    command = [sys.executable, "-m", "mlflow", "ui", "--port", str(port)]
+    command += ["--backend-store-uri", uri]
+    return subprocess.call(command, cwd=folder)
+
+
+def _switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ConfigError(f"behind_proxy must be true or false, got {text!r}")
+    return text == "true"
+
+
+SERVE_WORDS: Mapping[str, Parser] = {
+    **dict.fromkeys(("host", "output", "tracking_uri", "framework_path"), str),
+    "port": int,
+    "behind_proxy": _switch,
+}
+
+
+def serve_command(words: Sequence[str]) -> int:
+    """Serve recommendations, records and orders for studies over HTTP.
+
+    python -m tuner serve [host=127.0.0.1] [port=8765] [name=value ...]
+
+    The page is at /, the API's description at /openapi.json. The service runs the studies that
+    clients order, one after the other. If it is stopped during a study, it resumes that study
+    when it starts again. On any host but loopback, and behind a proxy, clients must send the
+    token that the environment variable TUNER_SERVICE_TOKEN holds.
+
+      behind_proxy=true        ask for the token on loopback too, as a proxy forwards requests
+      output=.                 folder with mlflow.db
+      tracking_uri=            address of another MLflow
+      framework_path=          folder with frameworks of your own
+      executor=, executor.*=   as in tune, for all studies; storage= likewise
+    """
+    from tuner.service import serve
+    from tuner.tracking import default_tracking_uri
+
+    of_studies = [
+        each for each in words if each.startswith(("executor=", "executor.", "storage="))
+    ]
+    own = [each for each in words if each not in of_studies]
+    values = read_words(own, SERVE_WORDS)
+    output = Path(values.pop("output", ".")).absolute()
+    uri = values.pop("tracking_uri", "") or default_tracking_uri(output)
+    serve(uri, output=str(output), words=of_studies, **values)
+    return 0

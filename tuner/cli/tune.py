@@ -1,0 +1,86 @@
+"""The command that tunes, and the one that shows Hydra's whole tree of settings."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tuner.values.errors import TunerError
+
+if TYPE_CHECKING:
+    from tuner.config.schema import TuneConfig
+
+
+def complain(error: Exception) -> None:
+    """Print an error of the user's as one line on stderr."""
+    print("error:", *str(error).split(), file=sys.stderr)
+
+
+def tune_command(words: Sequence[str]) -> int:
+    """Search for faster configurations, and prove them against the default.
+
+    python -m tuner [tune] [setting=value ...]
+
+    The word tune may be left out before a setting. The same command resumes an interrupted
+    study. With -m a comma separates values, and each combination is a study of its own:
+      python -m tuner -m framework=caffe,torch dataset=mnist
+    Experiments are studies with a name:
+      python -m tuner experiment=cross_framework dataset=mnist   every framework, one report
+      python -m tuner experiment=tenancy framework=caffe         two jobs side by side
+      python -m tuner experiment=small_memory framework=caffe    within a limit of memory
+
+    python -m tuner help lists the settings that matter most, python -m tuner config all.
+    """
+    from tuner.config.composing import run_each
+    from tuner.storage.databases import without_passwords
+
+    command = shlex.join(["python", "-m", "tuner", *without_passwords(words)])
+    codes: list[int] = []
+    failures: list[Exception] = []
+
+    def run_one(config: TuneConfig) -> None:
+        # of several studies (-m) the others are still to be run
+        try:
+            _run_study(config, command)
+        except TunerError as error:
+            complain(error)
+            codes.append(error.exit_code)
+        except Exception as error:
+            failures.append(error)
+
+    run_each(words, run_one)
+    for failure in failures:
+        raise failure
+    return codes[0] if codes else 0
+
+
+def _run_study(config: TuneConfig, command: str) -> None:
+    from rich.console import Console
+
+    from tuner.report import print_cross_summary, print_summary
+    from tuner.study.cross_framework import tune_frameworks
+    from tuner.study.study import tune
+
+    # rich takes a pipe for 80 columns, where the table would become a list
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    if config.frameworks:
+        print_cross_summary(tune_frameworks(config, command), console)
+    else:
+        print_summary(tune(config, command=command), console)
+
+
+def config_command(words: Sequence[str]) -> int:
+    """Show every group and setting with its value.
+
+    python -m tuner config [setting=value ...]
+
+    The values are those that tune would use with the same words. python -m tuner config
+    --cfg job prints them alone, as YAML; Hydra's other options work too (--hydra-help).
+    """
+    from tuner.config.composing import run_each
+
+    options = [word for word in words if word.startswith("-")]
+    run_each(words if options else [*words, "--help"], lambda _: None)
+    return 0
