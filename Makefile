@@ -12,7 +12,7 @@ FRAMEWORKS ?= caffe,torch,chainer
 # Real frameworks are tested one at a time, all else side by side.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: install tune test test-all check clean packages browser lua
+.PHONY: install tune test test-all check architecture clean packages browser lua
 
 install: .venv/installed
 
@@ -52,6 +52,10 @@ test: install packages browser lua
 
 test-all: install packages
 	$(BIN)/python -m pytest tests/contract
+
+# The floors of the code, drawn from its imports; docs/architecture.md shows them.
+architecture: install
+	@$(BIN)/python scripts/architecture
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache

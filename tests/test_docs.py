@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ from tuner.config.schema import BudgetConfig, MeasureConfig, TuneConfig, VerifyC
 from tuner.study.study import tune
 from tuner.values.trial import TrialStatus
 
-DOCS = Path(__file__).parent.parent / "docs"
+PROJECT = Path(__file__).parent.parent
+DOCS = PROJECT / "docs"
 FILE_BLOCK = re.compile(r"^`([\w./-]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """A fenced block below a line that is nothing but the file's path."""
 
@@ -67,3 +70,18 @@ def test_the_framework_of_the_page_runs_a_study(tree: Path, home: Path, tmp_path
     assert statuses <= {TrialStatus.COMPLETE, TrialStatus.STOPPED, TrialStatus.DIVERGED}
     assert result.complete
     assert result.verified
+
+
+def test_the_page_on_the_architecture_shows_the_floors_of_today() -> None:
+    script = [sys.executable, str(PROJECT / "scripts" / "architecture")]
+    drawn = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert f"```text\n{drawn}```" in page, "make architecture draws it"
+
+
+def test_the_places_that_the_page_on_the_architecture_names_exist() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+/(?:[a-z_]+\.py)?)`", page))
+    assert len(named) > 20
+    roots = (PROJECT, PROJECT / "tuner")
+    assert [each for each in named if not any((root / each).exists() for root in roots)] == []
