@@ -12,7 +12,7 @@ FRAMEWORKS ?= caffe,torch,chainer
 # Real frameworks are tested one at a time, all else side by side.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: install tune test test-all check architecture clean packages browser lua
+.PHONY: install tune test test-all check architecture docs clean packages browser lua
 
 install: .venv/installed
 
@@ -57,6 +57,10 @@ test-all: install packages
 architecture: install
 	@$(BIN)/python scripts/architecture
 
+# The pages of docs/ as a site, in site/; a broken link is an error.
+docs: install
+	$(BIN)/sphinx-build -q -W --keep-going docs site
+
 clean:
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -85,3 +85,27 @@ def test_the_places_that_the_page_on_the_architecture_names_exist() -> None:
     assert len(named) > 20
     roots = (PROJECT, PROJECT / "tuner")
     assert [each for each in named if not any((root / each).exists() for root in roots)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
+    words = ["-q", "-W", "--keep-going", "-d", str(tmp_path / "cache"), str(DOCS), str(tmp_path)]
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *words], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    pages = {path.stem for path in DOCS.glob("*.md")}
+    assert pages <= {path.stem for path in tmp_path.glob("*.html")}
+
+
+def test_links_of_pages_outside_the_site_lead_somewhere() -> None:
+    pages = [*PROJECT.glob("*.md"), *(PROJECT / ".github").rglob("*.md")]
+    broken = [
+        f"{page.name}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert len(pages) > 5
+    assert broken == []

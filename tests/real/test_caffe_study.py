@@ -171,8 +171,8 @@ def _browser() -> Iterator[Page]:
         browser.close()
 
 
-def _readme_commands() -> list[str]:
-    text = (ROOT / "README.md").read_text()
+def _shown_commands() -> list[str]:
+    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/settings.md"))
     blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
     return [line.partition("  #")[0].strip() for line in lines]
@@ -181,8 +181,8 @@ def _readme_commands() -> list[str]:
 SERVERS = ("python -m tuner ui", "python -m tuner serve", "mlflow ui")
 
 
-@pytest.mark.parametrize("command", _readme_commands())
-def test_every_command_of_the_readme_runs(folder, tmp_path, command):
+@pytest.mark.parametrize("command", _shown_commands())
+def test_every_command_that_the_documents_show_runs(folder, tmp_path, command):
     if command.startswith(("make", "cd ", "git ")) or command in SERVERS:
         # make targets are what runs this test; the servers have a test of their own above
         target = command.split()[1] if command.startswith("make") else ""
