@@ -37,13 +37,13 @@ class Verification:
 
     @property
     def comparison(self) -> Comparison:
-        """What it claims."""
+        """Return what it claims."""
         _, finalist = summarize(self.plan, self.runs)
         assert finalist.against_default is not None
         return finalist.against_default
 
     def dealt_anew(self, random_: random.Random) -> Verification:
-        """The same with the two runs of each round exchanged or not."""
+        """Exchange the two runs of each round, or not, at random."""
         changed = random_.choices([False, True], k=len(self.plan.rounds))
         trials = {self.plan.place(each.number): each for each in self.plan.trials()}
         runs = []
@@ -68,7 +68,7 @@ def verify(bench: Workbench, seed: int) -> Verification:
 
 
 def false_alarms(found: Sequence[Verification]) -> dict[str, int]:
-    """How many call a difference significant."""
+    """Count those that call a difference significant."""
     versus = [each.comparison for each in found]
     level = 1 - VerifyConfig().confidence
     return {

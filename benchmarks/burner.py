@@ -57,13 +57,13 @@ class Burner(StudyProgress):
 
 
 def winner(found: StudyResult, default: Params) -> dict[str, ParamValue]:
-    """The setting that a study's race crowned at the default's batch size."""
+    """Return the setting that a study's race crowned at the default's batch size."""
     assert found.runtimes is not None
     return found.runtimes.fastest(int(default["batch_size"] or 1))
 
 
 def slower(bench: Workbench, quiet: Params, burnt: Params) -> float:
-    """How many times as long an iteration takes with ``burnt``: median of turns side by side."""
+    """Return an iteration's time with ``burnt`` over ``quiet``: median of turns side by side."""
     ratios = []
     with contextlib.ExitStack() as stack:
         workers = [

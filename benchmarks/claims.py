@@ -117,7 +117,7 @@ def replay(name: str, seed: int, budget_s: float) -> list[Claim]:
 
 
 def studies(name: str, seeds: int, budget_s: float, output: str) -> list[Evidence]:
-    """What the studies in a folder verified; they are run first where there is no folder."""
+    """Return what a folder's studies verified; without a folder, run them first."""
     framework, _, dataset = name.partition("-")
     if output:
         records = load_results(framework, dataset, output=output)
@@ -153,7 +153,7 @@ def _words(point: Evidence) -> str:
 
 
 def _default_accuracy(bench: Workbench, point: Evidence) -> float:
-    """The default's test accuracy: its reference's, or that of as many runs."""
+    """Return the default's test accuracy: its reference's, or that of as many runs."""
     reference = find_reference(point.framework, point.dataset, point.model)
     return reference.test_accuracy if reference else _accuracy(bench, bench.default, -1)
 
@@ -175,7 +175,7 @@ def _accuracy(bench: Workbench, params: Params, number: int) -> float:
 
 
 def _speedup(bench: Workbench, params: Params, number: int) -> float:
-    """The default's training time by this one's: geometric mean over pairs in turn."""
+    """Return the default's training time over this one's: geometric mean of pairs in turn."""
     logs = []
     for turn in range(LIVE_SEEDS):
         pair = [bench.default, params] if turn % 2 else [params, bench.default]
@@ -196,7 +196,7 @@ def _iteration_s(bench: Workbench, params: Params, number: int) -> float:
 
 
 def figures(found: Sequence[Claim]) -> dict[str, dict[str, object]]:
-    """How many claims of each kind there are, and how many hold."""
+    """Count the claims of each kind and those that hold; list the refuted."""
     return {
         kind: {
             "claims": sum(each.kind == kind for each in found),

@@ -41,7 +41,7 @@ class Point:
 
 
 def read(path: Path) -> list[Point]:
-    """The front of a report, fastest first."""
+    """Read a report's front, fastest first."""
     report = json.loads(path.read_text(encoding="utf-8"))
     default_s = report["verified"][0]["train_time_s"]["value"]
     points = [
@@ -56,7 +56,7 @@ def read(path: Path) -> list[Point]:
 
 
 def dominating(front: list[Point], point: Point, margin: float) -> Point | None:
-    """The most accurate of a front that dominates a point."""
+    """Return a front's most accurate point that dominates another."""
     able = [
         each
         for each in front

@@ -51,7 +51,7 @@ class Setting:
 
 
 def settings_of(space: SearchSpace) -> list[Setting]:
-    """The default first, then every single change of a runtime param."""
+    """List the default, then every single change of a runtime param."""
     base = dict(space.default("mnist", MODEL).params)
     found = [Setting("default", "", base)]
     for name, param in space.params.items():
@@ -100,7 +100,7 @@ def _rate(result: TrialResult) -> float:
 
 
 def rows(name: str, settings: list[Setting]) -> Iterator[str]:
-    """The framework's lines of the table, the setting with the largest effect marked."""
+    """Yield the framework's table lines, marking the setting with the largest effect."""
     effects = {index: _effect(each, settings[0]) for index, each in enumerate(settings)}
     shown = {index: abs(math.log(each[1])) for index, each in effects.items() if each and each[3]}
     most = max(shown, key=shown.__getitem__, default=None)

@@ -44,7 +44,7 @@ class _Stopwatch(StudyProgress):
         self.starts: list[float] = []
 
     def trial_started(self, trial: object) -> None:  # noqa: ARG002 - only the moment counts
-        """A trial begins when the one before it is told and logged."""
+        """Note when a trial begins: the one before it is told and logged."""
         self.starts.append(time.perf_counter())
 
 

@@ -53,7 +53,7 @@ VALIDATION, TEST = 5000, 10_000  # images
 
 
 def recorded_names() -> list[str]:
-    """What can be replayed, as framework-dataset."""
+    """List what can be replayed, as framework-dataset."""
     return [
         f"{path.stem}-{dataset}"
         for path in sorted(TABLES.glob("*.json"))
@@ -139,7 +139,7 @@ class Recorded:
         return statistics.median(looks)
 
     def setting(self, params: Params) -> dict[str, Any]:
-        """The runtime part of some params."""
+        """Return the runtime part of some params."""
         return {name: params[name] for name in self.space.runtime}
 
     def pace(self, params: Params) -> float:
@@ -152,7 +152,7 @@ class Recorded:
         return float(self.start_s[json.dumps(self.setting(params))])
 
     def accuracy(self, params: Params, iterations: float) -> float:
-        """What truly is reached after some iterations: interpolated in logarithms.
+        """Return the true accuracy after some iterations, interpolated in logarithms.
 
         The default goes as its reference does, where there is one.
         """
@@ -184,7 +184,7 @@ class Recorded:
         return float(np.exp(np.interp(at, logs, np.log(errors))))
 
     def volume(self, points: Sequence[Params], alike: float = 1.0) -> float:
-        """True hypervolume of some params; those outside the search space count for nothing.
+        """Return some params' true hypervolume; those outside the search space add nothing.
 
         Args:
             points: Params with their runtime settings.
@@ -226,7 +226,7 @@ class Recorded:
         return iterations * self.pace(params), self.accuracy(params, iterations)
 
     def loses_nothing(self, params: Params, default: Params, margin: float) -> bool:
-        """Whether some params truly are not less accurate than a default by more than a margin."""
+        """Check that some params truly lose at most a margin of a default's accuracy."""
         return self.truth(params)[1] >= self.truth(default)[1] - margin
 
     def fastest_s(self, default: Params, margin: float = 0.0) -> float:
@@ -245,14 +245,14 @@ def _curve_of(looks: Sequence[Look]) -> Curve:
 
 
 def _mean_of(curves: Sequence[Curve]) -> list[tuple[float, float]]:
-    """What several seeds reach at the iterations that all were looked at."""
+    """Average several seeds' accuracy at the iterations they all looked at."""
     rows = [dict(zip(each.iterations, each.accuracy, strict=True)) for each in curves]
     common = set.intersection(*[set(row) for row in rows] or [set()])
     return [(each, statistics.fmean(row[each] for row in rows)) for each in sorted(common)]
 
 
 def _smoothed(curve: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-    """A curve without most of the noise of its looks: the error at each is that of three."""
+    """Smooth a curve's noise: average the error of each look with its neighbours'."""
     errors = [math.log(max(1 - accuracy, 1e-4)) for _, accuracy in curve]
     found = []
     for index, (iteration, _) in enumerate(curve):
@@ -262,7 +262,7 @@ def _smoothed(curve: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
 
 
 def _between(values: Sequence[float], at: float) -> tuple[Any, Any, float]:
-    """The two neighbours on a logarithmic axis, and how far between them."""
+    """Return the two neighbours, and how far between them on a logarithmic axis."""
     if at <= values[0]:
         return values[0], values[0], 0.0
     if at >= values[-1]:
@@ -298,7 +298,7 @@ class Replay:
 
     @contextlib.contextmanager
     def session(self, params: Params) -> Iterator[Replay]:
-        """A warm worker, as the race opens them."""
+        """Open a warm worker, as the race does."""
         self.now += self.recorded.started_s(params)
         yield self
 
@@ -389,7 +389,7 @@ class Replay:
         return points
 
     def _accuracy(self, trial: Trial, iterations: int, images: int) -> float:
-        """What is seen on a split of so many images: the truth, and what this seed adds to it."""
+        """Return the accuracy seen on a split of so many images: the truth plus seeded noise."""
         truth = self.recorded.accuracy(trial.params, iterations)
         spread = SEED_NOISE * math.sqrt(max(truth * (1 - truth), 1e-6) / images)
         learnt = [trial.params["batch_size"], trial.params["learning_rate"]]
@@ -418,7 +418,7 @@ def _result(
     measured: Mapping[str, float] = MappingProxyType({}),
     **seen: Any,
 ) -> TrialResult:
-    """What a worker would answer after so many iterations in so many seconds."""
+    """Return a worker's answer after so many iterations in so many seconds."""
     whole = done >= trained_iterations(trial)
     if trial.share < 1:  # projected to all of the iterations
         time_s *= int(trial.params["iterations"] or 1) / done

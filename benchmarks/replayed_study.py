@@ -92,7 +92,7 @@ class Records:
 def make_config(
     strategy: str, seed: int, budget: BudgetConfig, verify: VerifyConfig | None = None
 ) -> TuneConfig:
-    """A study of these by one strategy: ``factored``, ``raytune`` or a sampler of joint search."""
+    """Configure a study by a strategy: ``factored``, ``raytune`` or a sampler of joint search."""
     names = {"factored": "factored", "raytune": "raytune"}
     # what the sampler of factored search is does not matter, and this one is fast
     samplers = {"factored": "random", "raytune": "tpe"}
@@ -176,7 +176,7 @@ class ReplayedStudy:
 
     @property
     def verified(self) -> tuple[Verified, ...]:
-        """What is verified so far: the default first, then the others, fastest first."""
+        """Return what is verified so far: the default first, then the others, fastest first."""
         return self._verification.summary()
 
     @property
@@ -199,7 +199,7 @@ class ReplayedStudy:
 
 
 def _setup(recorded: Recorded) -> TrialSetup:
-    """What trials share, as far as a study asks for it."""
+    """Return what trials share, as far as a study asks for it."""
     framework, _, dataset = recorded.name.partition("-")
     config = FrameworkConfig(name=framework, title=framework)
     sizes = {"train": 0, "validation": VALIDATION, "test": TEST}
@@ -221,7 +221,7 @@ def _setup(recorded: Recorded) -> TrialSetup:
 
 
 def _reference(recorded: Recorded, setup: TrialSetup, config: TuneConfig, seed: int) -> Reference:
-    """How the default converges over several seeds, trained on a machine of its own."""
+    """Train the default with several seeds, on a machine of its own."""
     machine = Replay(recorded, seed)
     default = recorded.default
     trial = Schedule(config.budget, config.seed).reference_trial(default, recorded.shortest)

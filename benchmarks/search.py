@@ -143,7 +143,7 @@ fast_tpe = mock.patch("optuna.samplers._tpe._truncnorm._log_ndtr", log_ndtr)
 
 
 def search_only(recorded: Recorded, strategy: str, seed: int, budget_s: float) -> TuneConfig:
-    """A study that looks for the front all the time, in trainings as long as the recorded ones."""
+    """Configure a study that only searches, in trainings as long as the recorded ones."""
     budget = BudgetConfig(
         time_s=budget_s, verify_share=0.0, trial_share=min(1.0, recorded.longest_s / budget_s)
     )
@@ -217,7 +217,7 @@ def time_to(anytime: Sequence[tuple[float, float]], volume: float) -> float:
 def kept(
     once: Search, keep: Path | None, ending: str, name: str, strategy: str, seed: int
 ) -> Anytime:
-    """What a search found: as it is kept in a file of this ending, or by searching now."""
+    """Return what a search found, from its file of this ending or by searching now."""
     if keep is None:
         return once(name, strategy, seed)
     path = keep / f"{name}-{strategy}-{seed}{ending}.json"
@@ -299,7 +299,7 @@ def _words(figures: dict[str, Any]) -> str:
 
 
 def draw(frameworks: Sequence[dict[str, Any]], path: Path) -> None:
-    """The anytime curves: median and quartiles of the share of the hypervolume over time."""
+    """Draw the anytime curves: median and quartiles of the hypervolume's share over time."""
     import matplotlib as mpl
 
     mpl.use("Agg")

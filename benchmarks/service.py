@@ -98,7 +98,7 @@ def _copy(original: StudyResult, index: int, factor: float) -> StudyResult:
 
 @contextlib.contextmanager
 def service(folder: Path) -> Iterator[str]:
-    """The address of a service on a folder's MLflow."""
+    """Serve a folder's MLflow; yield the address."""
     command = [
         sys.executable, "-m", "tuner", "serve", "port=0", f"output={folder}",
         f"framework_path={SYNTHETIC}",

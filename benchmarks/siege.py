@@ -177,7 +177,7 @@ class Siege:
         print(what, file=sys.stderr, flush=True)
 
     def _ask(self, method: str, path: str, **more: Any) -> requests.Response | None:
-        """An answer that is as it should be; ``None`` if the service was killed under it."""
+        """Ask the service and note any fault; return ``None`` if no answer came."""
         killed = not self.around.well["service"] or self.around.for_s("service") < 1
         try:
             answer = requests.request(method, f"{self.around.address}{path}", timeout=30, **more)
@@ -195,7 +195,7 @@ class Siege:
         return answer
 
     def _answer(self, question: dict[str, Any]) -> tuple[int, Any]:
-        """What is said to a question, without what differs from one moment to the next."""
+        """Return the answer to a question, without what changes from moment to moment."""
         answer = self._ask("GET", "/v1/recommendations", params=question)
         if answer is None or answer.status_code == 503:
             return 503, None
@@ -322,7 +322,7 @@ class Siege:
 
 
 def short(answer: tuple[int, Any]) -> str:
-    """An answer by what it is chosen for."""
+    """Return an answer's status and main fields as text."""
     status, body = answer
     told = (
         ("detail",) if status != 200 else ("framework", "role", "stale", "params", "environment")
@@ -331,7 +331,7 @@ def short(answer: tuple[int, Any]) -> str:
 
 
 def mounted() -> Path:
-    """The disk of its own; runs this program again where there is one, the first time."""
+    """Mount a disk of its own; at first, rerun this program where it can have one."""
     if place := os.environ.get(OWN_DISK):
         options = f"size={DISK_MB}m,mode=700"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=True)

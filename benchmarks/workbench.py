@@ -50,7 +50,7 @@ def workbench(framework: str, dataset: str, model: str = MODEL) -> Iterator[Work
 def side_by_side(
     entrants: Sequence[Entrant], rounds: int, config: VerifyConfig, seed: int, test_images: int
 ) -> Plan:
-    """A plan by which all run in every round, the default first of ``entrants``."""
+    """Plan for all to run in every round, the default first of ``entrants``."""
     plan = Plan(tuple(entrants), (), config, seed, test_images)
     for _ in range(rounds):
         plan = plan.with_round(plan.turned(range(len(entrants))))
@@ -59,7 +59,7 @@ def side_by_side(
 
 @contextlib.contextmanager
 def empty_home(folder: Path) -> Iterator[None]:
-    """A TUNER_HOME with nothing but what is installed: no study, no map of an earlier race."""
+    """Set a TUNER_HOME with only what is installed: no study, no map of an earlier race."""
     installed = tuner_home()
     for each in ("runtimes", "caches", "datasets"):
         (folder / each).symlink_to(installed / each)
@@ -70,7 +70,7 @@ def empty_home(folder: Path) -> Iterator[None]:
 def fresh_study(
     name: str, budget_s: float, *, seed: int = 1, progress: StudyProgress | None = None
 ) -> StudyResult:
-    """A factored study of framework-dataset that knows nothing of earlier ones."""
+    """Run a factored study of framework-dataset that knows nothing of earlier ones."""
     framework, _, dataset = name.partition("-")
     with tempfile.TemporaryDirectory() as folder, empty_home(Path(folder)):
         config = TuneConfig(

@@ -44,7 +44,7 @@ CLOCK_S = 1e-6  # clocks tell no less apart
 
 
 def ask(service: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Which configuration a job should run with."""
+    """Ask which configuration a job should run with."""
     token = os.environ.get("TUNER_SERVICE_TOKEN")
     reply = requests.get(
         f"{service}/v1/recommendations",

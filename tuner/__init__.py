@@ -7,7 +7,7 @@ __all__ = ["load_results", "recommend", "train", "tune"]
 
 
 def __getattr__(name: str) -> Any:
-    """The functions of ``tuner.api``, imported when they are first asked for: it takes seconds."""
+    """Import a function of ``tuner.api`` when it is first used: the import takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tuner import api

@@ -14,20 +14,20 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; errors of the user are one line on stderr."""
+    """Run one command and return its exit code; print user errors as one line on stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
-    # whoever stops a service or a batch job sends SIGTERM: same care as for Ctrl-C
+    # service managers and batch systems send SIGTERM: handle it like Ctrl-C
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = _run(words)
-        sys.stdout.flush()  # a closed pipe is noticed here, not on the way out
+        sys.stdout.flush()  # a closed pipe shows here, not at exit
     except TunerError as error:
         _complain(error)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted: all measurements are kept; the same command resumes", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+    except BrokenPipeError:  # the reader of our output, such as head, has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> None:
-    """Run as the console script does."""
+    """Run the command line and exit: the entry point of the console script."""
     sys.exit(main())
 
 

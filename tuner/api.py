@@ -46,18 +46,18 @@ from tuner.values.trial import Params, Trial, TrialResult
 
 
 def tune(*overrides: str, **settings: Any) -> StudyResult:
-    """Run one study to its end, or go on with it: ``python -m tuner``.
+    """Run one study to its end, or resume it: ``python -m tuner``.
 
     Args:
-        overrides: As on the command line, such as ``"budget.time_s=60"``.
-        settings: The same where the name is a Python name: ``framework="caffe"``.
+        overrides: Settings as on the command line, such as ``"budget.time_s=60"``.
+        settings: The same as keywords, for names that Python allows: ``framework="caffe"``.
 
     Returns:
-        What was found, the verified configurations among it.
+        The results, including the verified configurations.
 
     Raises:
-        TunerError: One line: the fact, the value received, what would work.
-        KeyboardInterrupt: After what was measured was kept; the same call goes on.
+        TunerError: If the study cannot run. One line: the fact, the value received, the remedy.
+        KeyboardInterrupt: If interrupted. All measurements are kept; the same call resumes.
     """
     words = [*overrides, *_words(settings)]
     config = compose(words)
@@ -68,18 +68,18 @@ def tune(*overrides: str, **settings: Any) -> StudyResult:
 
 
 def train(*overrides: str, params: Params, **settings: Any) -> TrialResult:
-    """Train once, in the framework's own runtime, as ``recommend`` says: a job, and its figures.
+    """Train once in the framework's own runtime, for example with params from ``recommend``.
 
     Args:
-        overrides: As of ``tune``: framework, data set, model, seed.
-        params: What to train with; what is not given is the default's.
-        settings: The same where the name is a Python name.
+        overrides: As for ``tune``: framework, data set, model, seed.
+        params: What to train with; missing params take the default's values.
+        settings: The same as keywords, for names that Python allows.
 
     Returns:
-        The figures, those of the test split among them.
+        The figures, including those of the test split.
 
     Raises:
-        TunerError: If it could not be trained to its end: the fact, and why.
+        TunerError: If the params cannot be used or the training fails; the message says why.
     """
     config = validate(compose([*overrides, *_words(settings)]))
     with make_progress(config.progress) as progress, single(config, progress) as (space, setup):
@@ -102,16 +102,16 @@ def record_reference(
     """Record how a framework's default converges: ``python -m tuner reference``.
 
     Args:
-        overrides: As of ``tune``: framework, data set, model.
-        seeds: How many there shall be; those recorded before count.
-        to: Folder to keep it in; empty for ``references`` in ``TUNER_HOME``.
-        settings: The same as ``overrides`` where the name is a Python name.
+        overrides: As for ``tune``: framework, data set, model.
+        seeds: Number of seeds in all; seeds recorded before count.
+        to: Folder for the record; empty for ``references`` in ``TUNER_HOME``.
+        settings: The same as keywords, for names that Python allows.
 
     Returns:
         The reference, and its file.
 
     Raises:
-        TunerError: If something needed is not here, or a training fails.
+        TunerError: If something needed is missing, or a training fails.
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, got {seeds}")
@@ -122,12 +122,12 @@ def record_reference(
 
 
 def _words(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as overrides."""
+    """Convert settings to overrides."""
     return [f"{name}={_word(value)}" for name, value in settings.items()]
 
 
 def _word(value: object) -> str:
-    """A Python value as an override has it."""
+    """Format a Python value for an override."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_word, value))}]"
     if isinstance(value, dict):
@@ -140,13 +140,13 @@ def _word(value: object) -> str:
 def load_results(
     framework: str, dataset: str = "mnist", *, output: str = ".", tracking_uri: str = ""
 ) -> list[StudyRecord]:
-    """All studies of a framework on a data set that ended in a report, newest first.
+    """Return all studies of a framework on a data set that ended in a report, newest first.
 
     Args:
-        framework: Its name.
-        dataset: Its name.
+        framework: Name of the framework.
+        dataset: Name of the data set.
         output: Folder with ``mlflow.db``.
-        tracking_uri: Another MLflow.
+        tracking_uri: Address of another MLflow.
 
     Raises:
         StorageError: If MLflow's store cannot be used.
@@ -170,41 +170,44 @@ def recommend(
     tracking_uri: str = "",
     framework_path: str | None = None,
 ) -> dict[str, Any]:
-    """Which verified configuration a job should run with: ``python -m tuner recommend``.
+    """Return the verified configuration to run a job with: ``python -m tuner recommend``.
 
-    Unless asked otherwise it is the fastest that is proven to lose no accuracy against the
-    framework's default; the untouched default only where there is none.
+    Unless the limits say otherwise, this is the fastest configuration that is proven to lose no
+    accuracy against the framework's default. If there is none, it is the untouched default.
 
     Args:
-        framework: Its name; empty to choose among all that have results.
-        dataset: Its name.
-        max_train_time_s: Seconds.
-        max_memory_mb: Peak, MiB.
-        min_accuracy: On the test split, fraction 0–1: the lower end of the interval keeps it, or
-            no proven loss against a default that was measured at or above it.
+        framework: Name of the framework; empty to choose among all that have results.
+        dataset: Name of the data set.
+        max_train_time_s: Longest training time, seconds.
+        max_memory_mb: Highest peak memory, MiB.
+        min_accuracy: Lowest accuracy on the test split, fraction 0–1. A configuration keeps it if
+            the lower end of its interval does, or if it is proven to lose nothing against a
+            default that was measured at or above it.
         max_accuracy_loss: Fraction that may be lost against the framework's default; 0.002 is no
-            loss as studies prove it, ``None`` allows any.
-        cores: CPUs that the job will have, as many as it was measured on.
-        jobs_per_host: How many such jobs will share the host (measured by experiment=tenancy).
-        objective: ``train_time_s``, ``accuracy`` or ``memory_mb``: what is best among those that
-            keep the limits.
+            loss as studies prove it, ``None`` allows any loss.
+        cores: CPUs that the job will have; only figures measured on exactly as many count.
+        jobs_per_host: Number of such jobs that will share the host (measured by
+            experiment=tenancy).
+        objective: ``train_time_s``, ``accuracy`` or ``memory_mb``: what to prefer within the
+            limits.
         output: Folder with ``mlflow.db``.
-        tracking_uri: Another MLflow.
-        framework_path: Folder with frameworks of the user's own.
+        tracking_uri: Address of another MLflow.
+        framework_path: Folder with the user's own frameworks.
 
     Returns:
         ``framework``, ``dataset`` (that it was measured on), ``model``, ``role`` (what it was
         verified for), ``no_loss`` (whether that is proven), ``assurance`` (how sure it is, in
-        words), ``note`` (why it is the untouched default, where it is), ``params``,
-        ``environment`` (variables to set), ``settings`` (the framework's own settings file, where
+        words), ``note`` (why it is the untouched default, if it is), ``params``,
+        ``environment`` (variables to set), ``settings`` (the framework's own settings file, if
         it has one), ``speedup``, ``measured`` and ``against_default`` (figures with intervals;
         ``None`` for the default), ``jobs_per_hour`` (of the whole host), ``promised`` (the
-        interval in which the time of one job will be), ``evidence`` (run ids, age in seconds,
+        interval that the time of one job will fall into), ``evidence`` (run ids, age in seconds,
         fingerprint) and ``alternatives``.
 
     Raises:
-        NothingRecommended: Which limit binds, and what comes nearest.
-        ConfigError: For names that do not exist.
+        NothingRecommended: If nothing keeps the limits. Says which limit binds, and what comes
+            nearest.
+        ConfigError: If a name does not exist.
     """
     names = list_frameworks(framework_path)
     if framework:
@@ -223,9 +226,9 @@ def recommend(
 
 
 def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -> dict[str, Any]:
-    """A recommendation as plain values, see ``recommend``; ``configured`` by ``configuration``."""
+    """Return the plain values that ``recommend`` does; ``configured`` is of ``configuration``."""
     choice = found.choice
-    # not what was asked for where a study had to use another in its place
+    # differs from what was asked for if the study had to fall back to another
     measured_on = choice.dataset or dataset
     chosen = {"framework": choice.framework, "dataset": measured_on, "model": choice.model}
     sure = {"role": choice.role, "no_loss": choice.no_loss, "assurance": choice.assurance}
@@ -236,7 +239,7 @@ def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -
 def configuration(
     choice: Evidence, dataset: str, framework_path: str | None = None
 ) -> dict[str, Any]:
-    """What to run a job with: params, variables to set, and the settings file if there is one."""
+    """Return what to run a job with: params, variables to set, and the settings file if any."""
     framework = load_framework(choice.framework, framework_path)
     try:
         environment = find_runtime(framework).environment(choice.params)
@@ -254,7 +257,7 @@ def configuration(
 def settings_template(
     framework: FrameworkConfig, dataset: str, model: str, path: str | None = None
 ) -> Path | None:
-    """The settings file for this data set and model: of their default, else of the framework."""
+    """Return the settings file of the matching default, else of the framework, else ``None``."""
     space = SearchSpace.load(
         find_setting_file("search_spaces", framework.name, path), cores=1, cpu_flags=cpu_flags()
     )
@@ -268,7 +271,7 @@ def settings_template(
 
 
 def _proof(found: Recommendation) -> dict[str, Any]:
-    """Figures with their intervals, in the units of their names, and the runs they come from."""
+    """Return figures with intervals, in the units of their names, and the runs behind them."""
     choice = found.choice
     versus = choice.figures["comparison"]
     return {

@@ -439,7 +439,7 @@ def test_sigterm_is_as_gentle_as_ctrl_c(home, tmp_path):
         process.send_signal(signal.SIGTERM)
         errors = process.stderr.read()
     assert process.wait(timeout=20) == 130
-    assert "the same command goes on" in errors
+    assert "the same command resumes" in errors
     assert "Traceback" not in errors
     assert not _workers(home)
 

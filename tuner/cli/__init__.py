@@ -1,1 +1,1 @@
-"""The commands beside tuning, and ``doctor``."""
+"""The commands, their help and completion, and ``doctor``."""

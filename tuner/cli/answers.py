@@ -21,7 +21,7 @@ TRACKED: Mapping[str, Parser] = {
 
 
 def _loss(text: str) -> float | None:
-    """A fraction, or ``none`` where any loss is allowed."""
+    """Read a fraction, or ``none`` if any loss is allowed."""
     if text == "none":
         return None
     try:
@@ -78,10 +78,10 @@ def recommend_command(words: Sequence[str]) -> int:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as they are, ready to be copied, and every value in full."""
+    """YAML with multi-line texts as they are, ready to be copied, and every value in full."""
 
     def ignore_aliases(self, _data: object) -> bool:
-        """Write what is named twice twice."""
+        """Repeat a value instead of writing an alias."""
         return True
 
 

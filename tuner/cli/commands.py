@@ -1,4 +1,4 @@
-"""The table of commands, and how one of them is found, explained and run."""
+"""The table of commands, and functions that find, explain and run one."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,15 +36,26 @@ def complete(line: str, commands: Mapping[str, Command]) -> list[str]:
     name, equals, start = last.partition("=")
     if equals:
         return [f"{value} " for value in _values(name) if value.startswith(start)]
-    if before and before[0] in commands:
-        command = commands[before[0]]
-        whole = command.actions if command.actions and not before[1:] else command.objects()
-        names = command.names
-    else:
-        whole = () if before else tuple(commands)
-        names = commands["tune"].names
+    whole, names = _offered(before, commands)
     found = [*(f"{each} " for each in whole), *(f"{each}=" for each in names)]
     return [each for each in found if each.startswith(last)]
+
+
+def _offered(
+    before: Sequence[str], commands: Mapping[str, Command]
+) -> tuple[Sequence[str], Iterable[str]]:
+    """Return the whole words, and the names of settings, that may follow some words."""
+    of_tune = commands["tune"].names
+    if not before:
+        return tuple(commands), of_tune
+    first, *rest = before
+    if "=" in first or first.startswith("-"):
+        return (), of_tune
+    if first not in commands:
+        return (), ()
+    command = commands[first]
+    whole = command.objects() if rest or not command.actions else command.actions
+    return whole, command.names
 
 
 def _values(name: str) -> Sequence[str]:

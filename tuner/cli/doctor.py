@@ -1,4 +1,4 @@
-"""What this machine has and lacks for each framework, and the remedy of everything it lacks."""
+"""What this machine has and lacks for each framework, with a remedy for all it lacks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Finding:
         subject: ``machine`` or the framework's name.
         ok: Whether all is well.
         fact: What was found, on one line.
-        remedy: What helps where it is not ok; else empty.
-        optional: Whether only the user can have it, so that most machines are well without it.
+        remedy: What helps if it is not ok; else empty.
+        optional: Whether only the user can provide it, so that a machine is well without it.
     """
 
     subject: str
@@ -43,10 +43,10 @@ class Finding:
 
 
 def diagnose(frameworks: Sequence[FrameworkConfig], home: Path | None = None) -> list[Finding]:
-    """Look at the machine and at each framework's runtime; nothing is changed or installed.
+    """Examine the machine and each framework's runtime; change and install nothing.
 
     Args:
-        frameworks: Those to look at.
+        frameworks: Frameworks to examine.
         home: Cache folder of the runtimes; ``tuner_home()`` if not given.
     """
     place = home or tuner_home()
@@ -65,12 +65,12 @@ def diagnose(frameworks: Sequence[FrameworkConfig], home: Path | None = None) ->
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
-    """Whether nothing is lacking but what only the user can have."""
+    """Return whether nothing is lacking except what only the user can provide."""
     return all(each.ok or each.optional for each in findings)
 
 
 def format_findings(findings: Sequence[Finding]) -> str:
-    """A line each, aligned: ``ok``, ``lacks`` or ``absent``, whose it is, fact and remedy."""
+    """Format one aligned line each: ``ok``, ``lacks`` or ``absent``, subject, fact, remedy."""
     width = max((len(each.subject) for each in findings), default=0)
     return "\n".join(
         f"{_verdict(each):6}  {each.subject:{width}}  {each.fact}"

@@ -73,7 +73,7 @@ def _settings() -> dict[str, str]:
 
 
 def _defaults() -> dict[str, Any]:
-    """The values in ``conf/config.yaml``: of its groups, and of its own settings."""
+    """Return the values in ``conf/config.yaml``: of its groups, and of its own settings."""
     text = (project_folder("conf") / "config.yaml").read_text(encoding="utf-8")
     values = yaml.safe_load(text)
     groups = {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def complain(error: Exception) -> None:
-    """Print an error of the user's as one line on stderr."""
+    """Print a user error as one line on stderr."""
     print("error:", *str(error).split(), file=sys.stderr)
 
 
@@ -41,7 +41,7 @@ def tune_command(words: Sequence[str]) -> int:
     failures: list[Exception] = []
 
     def run_one(config: TuneConfig) -> None:
-        # of several studies (-m) the others are still to be run
+        # with -m, the remaining studies still run
         try:
             _run_study(config, command)
         except TunerError as error:
@@ -63,7 +63,7 @@ def _run_study(config: TuneConfig, command: str) -> None:
     from tuner.study.cross_framework import tune_frameworks
     from tuner.study.study import tune
 
-    # rich takes a pipe for 80 columns, where the table would become a list
+    # rich assumes 80 columns for a pipe, too few for the table
     console = Console(width=None if sys.stdout.isatty() else 110)
     if config.frameworks:
         print_cross_summary(tune_frameworks(config, command), console)

@@ -1,1 +1,1 @@
-"""The configuration of a study: its types, what is valid, what there is to choose from, Hydra."""
+"""The configuration of a study: its types, validation, the available choices, Hydra."""

@@ -1,7 +1,7 @@
-"""What there is to choose from, and where it lies: frameworks, data sets and their files.
+"""The available frameworks and data sets, and where their files are.
 
-The folders are the registry: a framework is there if ``frameworks/`` of the project or of the
-user's own tree has a folder of its name, a data set if ``conf/dataset/`` has such a file.
+The folders are the registry: a framework exists if ``frameworks/`` of the project or of the
+user's own tree has a folder of its name, a data set if ``conf/dataset/`` has a file of its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def tuner_home() -> Path:
-    """The cache folder of runtimes, data sets and unfinished studies (``TUNER_HOME``)."""
+    """Return the cache folder of runtimes, data sets and unfinished studies (``TUNER_HOME``)."""
     home = os.environ.get("TUNER_HOME")
     if home:
         return Path(home).expanduser().absolute()
@@ -26,23 +26,23 @@ def tuner_home() -> Path:
 
 
 def project_folder(name: str) -> Path:
-    """``conf`` or ``search_spaces``: inside the installed package, or beside it in a checkout."""
+    """Return ``conf`` or ``search_spaces``: in the package, or next to it in a checkout."""
     package = Path(__file__).parents[1]
     inside = package / name
     return inside if inside.is_dir() else package.parent / name
 
 
 def framework_roots(framework_path: str | None = None) -> list[Path]:
-    """Folders that each hold ``frameworks/``, ``conf/framework/`` and ``search_spaces/``.
+    """Return the folders that hold ``frameworks/``, ``conf/framework/`` and ``search_spaces/``.
 
-    The user's own ``framework_path`` comes first; the last one stands for the project itself.
+    The user's own ``framework_path`` comes first; the last one is that of the project itself.
     """
     roots = [Path(framework_path).expanduser().absolute()] if framework_path else []
     return [*roots, Path(__file__).parents[1]]
 
 
 def framework_folder(name: str, framework_path: str | None = None) -> Path:
-    """The folder of a framework's worker. Raises ``ConfigError`` if there is none."""
+    """Return the folder of a framework's worker. Raises ``ConfigError`` if there is none."""
     for root in framework_roots(framework_path):
         if (root / "frameworks" / name).is_dir():
             return root / "frameworks" / name
@@ -51,16 +51,16 @@ def framework_folder(name: str, framework_path: str | None = None) -> Path:
 
 
 def worker_script(framework: FrameworkConfig, framework_path: str | None = None) -> Path:
-    """The worker of a framework; it may be that of one beside it (``../torch/worker.py``)."""
+    """Return the worker of a framework; others may share it (``../torch/worker.py``)."""
     folder = framework_folder(framework.name, framework_path)
     return Path(os.path.normpath(folder / framework.worker))
 
 
 def find_setting_file(group: str, name: str, framework_path: str | None = None) -> Path:
-    """``<group>/<name>.yaml`` of the user's framework tree or of the project.
+    """Return ``<group>/<name>.yaml`` of the user's framework tree, else of the project.
 
     Raises:
-        ConfigError: If neither has it, naming those there are.
+        ConfigError: If neither has it; lists those that exist.
     """
     folders = [root / group for root in framework_roots(framework_path)[:-1]]
     top, _, rest = group.partition("/")
@@ -73,7 +73,7 @@ def find_setting_file(group: str, name: str, framework_path: str | None = None) 
 
 
 def list_frameworks(framework_path: str | None = None) -> list[str]:
-    """Names of all frameworks: the folders of ``frameworks/``."""
+    """Return the names of all frameworks: the folders of ``frameworks/``."""
     return sorted(
         {
             path.name
@@ -85,24 +85,24 @@ def list_frameworks(framework_path: str | None = None) -> list[str]:
 
 
 def list_datasets() -> list[str]:
-    """Names of all data sets: the files of ``conf/dataset/``."""
+    """Return the names of all data sets: the files of ``conf/dataset/``."""
     return sorted(path.stem for path in (project_folder("conf") / "dataset").glob("*.yaml"))
 
 
 def load_framework(name: str, framework_path: str | None = None) -> FrameworkConfig:
-    """One framework's configuration as it stands in its file, without overrides."""
+    """Return one framework's configuration from its file, without overrides."""
     framework_folder(name, framework_path)
     path = find_setting_file("conf/framework", name, framework_path)
     return _load(FrameworkConfig, path)
 
 
 def load_dataset_config(name: str) -> DatasetConfig:
-    """One data set's configuration as it stands in its file, without overrides."""
+    """Return one data set's configuration from its file, without overrides."""
     return _load(DatasetConfig, find_setting_file("conf/dataset", name))
 
 
 def _load(schema: type[_T], path: Path) -> _T:
-    # omegaconf costs 0.1 s that --help need not wait for
+    # imported late: omegaconf takes 0.1 s, which --help need not wait for
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError

@@ -1,4 +1,4 @@
-"""Hydra ends here: it composes ``conf/`` into plain dataclasses, and no other module knows it."""
+"""The only module that uses Hydra, which composes ``conf/`` into plain dataclasses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def compose(words: Sequence[str]) -> TuneConfig:
-    """What ``python -m tuner`` would tune by these words.
+    """Return the configuration that ``python -m tuner`` would tune for these words.
 
     Args:
         words: Overrides such as ``framework=caffe`` or ``budget.time_s=60``.
@@ -38,14 +38,14 @@ def compose(words: Sequence[str]) -> TuneConfig:
 
 
 def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
-    """Run the one study, or with ``-m`` the several ones, of a command line.
+    """Run the study of a command line, or with ``-m`` each of its studies.
 
     Hydra answers its own options (``--help``, ``--cfg job``) itself.
 
     Args:
         words: What the user wrote.
-        run: Called with each composed configuration; must not raise, for Hydra would add lines of
-            its own to an error that passes through it.
+        run: Called with each composed configuration. It must not raise, because Hydra would add
+            lines of its own to the error.
 
     Raises:
         CompositionError: If the words do not compose.
@@ -71,7 +71,7 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
 
 
 def _refusals() -> tuple[type[Exception], ...]:
-    """What Hydra raises over words that do not compose; not all of it is of its own kinds."""
+    """Return what Hydra raises for words that do not compose: not only its own exceptions."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -89,7 +89,7 @@ def _plain(composed: DictConfig) -> TuneConfig:
 
     config = OmegaConf.to_object(composed)
     assert isinstance(config, TuneConfig)
-    for unknown in _unknown_settings(config):  # +name=value adds what no setting is called
+    for unknown in _unknown_settings(config):  # +name=value can add an unknown setting
         raise CompositionError(_no_setting(unknown))
     return config
 
@@ -104,13 +104,14 @@ def _unknown_settings(part: Any, group: str = "") -> Iterator[str]:
 
 
 def prepare_overrides(words: Sequence[str]) -> list[str]:
-    """Turn what users write into what Hydra's grammar takes.
+    """Translate what users write to Hydra's grammar.
 
-    ``constraints=peak_memory_mb<=2048`` needs quotes there, ``search_space.x=`` a leading ``++``,
-    and a framework tree of the user's own must be on the search path before groups are looked up.
+    Hydra needs quotes in ``constraints=peak_memory_mb<=2048`` and ``++`` before
+    ``search_space.x=``. The user's own framework tree must be on its search path before it looks
+    up groups.
 
     Raises:
-        CompositionError: If there is no such tree.
+        CompositionError: If that tree has no folder ``conf/``.
     """
     prepared = []
     for word in words:
@@ -144,13 +145,13 @@ def _no_setting(name: str) -> str:
 
 
 def _fields_of(group: str) -> list[str]:
-    """Settings of a group such as ``budget``; the outermost ones without."""
+    """Return the settings of a group such as ``budget``; without one, those of the top level."""
     part = getattr(TuneConfig(), group, None) if group else TuneConfig()
     return [each.name for each in fields(part)] if is_dataclass(part) else []
 
 
 def _explain(error: Exception) -> str:
-    """One line: what does not compose, and what would."""
+    """Return one line: what does not compose, and what would."""
     import difflib
 
     unknown = re.match(r"Could not override '([^']+)'", str(error))

@@ -1,8 +1,8 @@
 """The configuration of a study as plain values.
 
-The dataclasses double as Hydra's schema (``composing`` registers them), so a misspelt key or a
-wrong type is refused while composing; everything else is refused by ``validation``. Nothing below
-sees anything but these values.
+The dataclasses double as Hydra's schema (``composing`` registers them), so Hydra refuses a
+misspelt key or a wrong type; ``validation`` refuses everything else that cannot be used. All other
+code sees only these values.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tuner.values.errors import ConfigError
 from tuner.values.pareto import Objective, find_objective
 
 LONGER = 4.0
-"""Images that a training may have with ``goal=accuracy``, by those of the default."""
+"""Most images of a training with ``goal=accuracy``, as a multiple of the default's."""
 
 
 @dataclass
 class BlasConfig:
-    """How a framework's runtime is made to use one BLAS library, and how its use is proved.
+    """How to make a framework's runtime use one BLAS library, and how to check that it does.
 
     Attributes:
         library_path: Folders put in front of the loader's path, as the worker sees them;
             ``{runtime}`` stands for the folder of the installed runtime.
         loaded: Regular expression that a mapped file's path matches if and only if this
-            library is the one in use; empty where that cannot be seen.
+            library is the one in use; empty if that cannot be seen.
         thread_variables: Environment variables that set the thread count.
-        kernel_variable: Environment variable that picks the CPU kernel; empty where there is none.
+        kernel_variable: Environment variable that picks the CPU kernel; empty if there is none.
         environment: Further variables that choosing this library sets; ``{cache}`` stands for the
             runtime's cache folder (``RuntimeConfig.cache``).
     """
@@ -44,7 +44,7 @@ class BlasConfig:
 
 @dataclass
 class RuntimeConfig:
-    """How to obtain the interpreter and libraries a framework runs in.
+    """How to obtain the interpreter and libraries that a framework runs in.
 
     Attributes:
         kind: ``debian``, ``venv`` or ``system``.
@@ -53,21 +53,21 @@ class RuntimeConfig:
         suite: Debian suite to unpack (``debian``), or to take ``libraries`` from (``venv``).
         packages: Debian packages, or pinned pip requirements (``venv``).
         wheels: Pinned pip packages whose shared libraries are unpacked flat into
-            ``{runtime}/wheels`` (``debian``), with ``links`` (name: target) made beside them.
+            ``{runtime}/wheels`` (``debian``), with ``links`` (name: target) in the same folder.
         hashed: Lines of a pip requirement file with the SHA-256 of each file that pip may install
-            or fetch, dependencies included; used where every pin is among them.
+            or fetch, dependencies included; used if every pin is among them.
         libraries: Debian packages of ``suite`` whose shared libraries are put flat into
-            ``{runtime}/libraries`` (``venv``), with ``links`` made beside them.
-        check: Statements run by the interpreter that prove the runtime works; they print its
+            ``{runtime}/libraries`` (``venv``), with ``links`` in the same folder.
+        check: Statements for the interpreter that prove that the runtime works; they print its
             version.
         size_mb: Disk space that installing needs, in MB.
-        mirror: Package mirror; empty for the one this machine's own apt uses.
-        readable: Further files and folders that workers may read (``system``): all that an own
-            build needs beside its interpreter's folder and this machine's ``/usr``.
-        inherit: Variables of the user's own environment that name the paths of an own build
-            (``system``), such as ``LUA_PATH``: workers get them, and may read what they name.
+        mirror: Package mirror; empty for the one that this machine's apt uses.
+        readable: Further files and folders that workers may read (``system``): everything that
+            the user's build needs besides its interpreter's folder and this machine's ``/usr``.
+        inherit: Environment variables that name the paths of the user's build (``system``), such
+            as ``LUA_PATH``: workers get them, and may read what they name.
         cache: Whether workers share a writable folder for what they compile, kept between trials.
-        install: ``auto`` installs on first use, ``never`` only uses what is there.
+        install: ``auto`` installs on first use, ``never`` only uses what is installed.
     """
 
     kind: str = "system"
@@ -99,11 +99,11 @@ class FrameworkConfig:
     stall_limit_s: float = 120.0
     """Seconds without any event after which a worker counts as hung."""
     extra_threads: int = 0
-    """Threads a worker has beside those that compute; -1 where they cannot be told apart, so
-    that only the CPU time shows how many compute."""
+    """Threads of a worker that do not compute; -1 if they cannot be told apart, so that only the
+    CPU time shows how many compute."""
     variables: dict[str, str] = field(default_factory=dict)
-    """Environment variables, separated by blanks, that take the value of a param, by the param;
-    none takes ``unset``."""
+    """Environment variables by param, separated by blanks: each is set to the param's value,
+    unless that is ``unset``."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     blas: dict[str, BlasConfig] = field(default_factory=dict)
 
@@ -118,11 +118,11 @@ class DatasetConfig:
         mirrors: Base addresses tried in turn after the cache and ``TUNER_DATA_MIRROR``.
         folder: Folder of the files below ``TUNER_DATA_MIRROR``.
         files: SHA-256 of each file by name: for ``idx`` in the order train images, train labels,
-            test images, test labels; for ``cifar10`` archives, the first to be had is used.
-        validation: Images of the training data held out, from its end.
+            test images, test labels; for ``cifar10`` archives: the first available is used.
+        validation: Images of the validation split, held out of the training data.
         test: Images of the test split, for sources that have none of their own.
         on_unavailable: ``fallback`` uses ``fallback`` instead, with a warning; ``error`` stops.
-        fallback: Data set used where this one cannot be had.
+        fallback: Data set to use if this one is unavailable.
     """
 
     name: str = "mnist"
@@ -138,14 +138,14 @@ class DatasetConfig:
 
 @dataclass
 class SearchConfig:
-    """Which strategy proposes trials.
+    """The strategy that proposes trials.
 
     Attributes:
         name: ``factored``, ``joint`` or ``raytune``.
-        race_share: Most of ``budget.time_s`` (a fraction) that the race of the runtime settings
+        race_share: Largest fraction of ``budget.time_s`` that the race of the runtime settings
             may take, for ``factored``.
         probe_s: Training time of one probe of the race, seconds.
-        warm_start: Whether what earlier studies of the framework verified is tried first.
+        warm_start: Whether to try first what earlier studies of the framework verified.
     """
 
     name: str = "factored"
@@ -156,7 +156,7 @@ class SearchConfig:
 
 @dataclass
 class SamplerConfig:
-    """Which Optuna sampler, and its own settings (``options`` go to its constructor)."""
+    """The Optuna sampler and its own settings (``options`` go to its constructor)."""
 
     name: str = "tpe"
     options: dict[str, Any] = field(default_factory=dict)
@@ -169,12 +169,13 @@ class ExecutorConfig:
     Attributes:
         name: ``local`` (one at a time on this machine) or ``ray``.
         cores: CPU numbers that trials may use, such as ``0-3`` or ``0,2``; empty for all.
-        jobs_per_host: How many such jobs share the host's cores: each trial is measured beside
-            that many less one.
-        cores_per_trial: CPUs of each trial on a Ray cluster; 0 for one trial a machine.
-        address: Of the Ray cluster; empty for ``RAY_ADDRESS``, else a cluster of this machine.
-        memory_share: Memory a trial may use, as a fraction (0–1] of the machine's.
-        memory_limit_mb: The same in MiB; 0 to go by ``memory_share``.
+        jobs_per_host: Number of such jobs that share the host's cores: each trial is measured
+            while one fewer of them run side by side with it.
+        cores_per_trial: CPUs of each trial on a Ray cluster; 0 for one trial per machine.
+        address: Address of the Ray cluster; empty for ``RAY_ADDRESS``, else a cluster on this
+            machine.
+        memory_share: Memory that a trial may use, as a fraction (0–1] of the machine's.
+        memory_limit_mb: The same in MiB; 0 to use ``memory_share``.
     """
 
     name: str = "local"
@@ -188,17 +189,18 @@ class ExecutorConfig:
 
 @dataclass
 class BudgetConfig:
-    """How much machine time a study may take.
+    """The machine time that a study may take.
 
     Attributes:
-        time_s: Seconds of everything after installation: trial 0, search, verification, report.
-        trials: Most trials, trial 0 included; 0 for no limit.
-        verify_share: Fraction of ``time_s`` kept for verification while nothing is known of what
-            it will need, and the most that it is kept for once that is known.
+        time_s: Seconds for everything after installation: trial 0, search, verification, report.
+        trials: Maximum number of trials, trial 0 included; 0 for no limit.
+        verify_share: Fraction of ``time_s`` reserved for verification while its need is unknown,
+            and the most that is reserved once it is known.
         trial_share: Longest training of one search trial, as a fraction of ``time_s``; no trial
-            trains longer than there is time left, nor more images than the default.
+            trains longer than the time left, nor on more images than the default (with
+            ``goal=accuracy`` four times as many).
         default_share: Longest training of the default's first part, as a fraction of ``time_s``;
-            what it reaches at its end is known by a reference, or by a whole training at the
+            its accuracy at the end comes from a reference, or from a whole training at the
             fastest runtime setting.
     """
 
@@ -215,16 +217,16 @@ class VerifyConfig:
     """How finalists are verified.
 
     Attributes:
-        finalists: Most configurations that are verified at once, beside the default and its
-            runtime setting; 0 for no verification.
-        repeats: Most interleaved rounds of each, every one with a fresh seed; a candidate for "no
-            loss" is looked at after the second and each further one.
-        rate_share: Fraction of the iterations that a repeat of a long run trains where only its
-            rate is measured anew. There are twice as many of these rounds.
-        least_rate_s: Seconds that such a repeat trains at least; a rate of less is mostly noise.
+        finalists: Maximum number of configurations verified at once, besides the default and the
+            default at the fastest runtime setting; 0 for no verification.
+        repeats: Maximum number of interleaved rounds of each, every one with a fresh seed; a
+            candidate for "no loss" is tested after the second round and each further one.
+        rate_share: Fraction of the iterations that a repeat of a long run trains if only its rate
+            is measured again. There are twice as many of these rounds.
+        least_rate_s: Seconds that such a repeat trains at least; a rate over less is mostly noise.
         long_s: Training time above which a run counts as long, in seconds.
-        confidence: Of the intervals, and one minus the level of the tests.
-        accuracy_margin: Loss of accuracy (fraction) that counts as none.
+        confidence: Level of the intervals, and one minus the level of the tests.
+        accuracy_margin: Non-inferiority margin: loss of accuracy (fraction) that counts as none.
     """
 
     finalists: int = 3
@@ -241,9 +243,9 @@ class MeasureConfig:
     """When a measurement counts as disturbed, and how often it is repeated.
 
     Attributes:
-        max_foreign_pct: CPU used by others on the trial's cores, % of them, during training.
+        max_foreign_pct: CPU time of others on the trial's cores during training, % of the cores.
         max_steal_pct: Time stolen by the hypervisor, % of the cores.
-        repeats: Most repeats of a disturbed measurement.
+        repeats: Maximum number of repeats of a disturbed measurement.
         sample_interval_s: Seconds between two samples of the process tree.
     """
 
@@ -255,7 +257,7 @@ class MeasureConfig:
 
 @dataclass
 class TuneConfig:
-    """Everything ``tune`` needs. See ``conf/config.yaml`` for the same as a commented file."""
+    """Everything that ``tune`` needs. ``conf/config.yaml`` has the same with comments."""
 
     framework: FrameworkConfig = field(default_factory=FrameworkConfig)
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
@@ -292,9 +294,9 @@ class Constraint:
     limit: float
 
     def violation(self, metrics: Mapping[str, float]) -> float:
-        """How far the figure is beyond its limit, in its own unit; at most 0 where it holds.
+        """Return how far the figure exceeds its limit, in its own unit; at most 0 if it holds.
 
-        A figure that was not measured cannot be shown to hold: it violates by infinity.
+        A figure that was not measured cannot be shown to hold: it exceeds by infinity.
         """
         try:
             value = self.objective.value(metrics)
@@ -322,5 +324,5 @@ def parse_constraint(text: str) -> Constraint:
 
 
 def objectives_of(config: TuneConfig) -> list[Objective]:
-    """The objectives of a valid configuration, in order."""
+    """Return the objectives of a valid configuration, in order."""
     return [find_objective(name) for name in config.objectives]

@@ -1,4 +1,4 @@
-"""Which configurations can be used: everything that their types alone do not refuse."""
+"""Validation of configurations: every check that their types alone do not make."""
 
 from __future__ import annotations
 

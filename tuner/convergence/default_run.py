@@ -1,9 +1,9 @@
-"""Trial 0: the default's own rate and convergence, by its first part or as a whole.
+"""Trial 0: the default's own rate and convergence, over its first part or as a whole.
 
-With a reference its first part is enough, if it converges as recorded. Without one the default is
+With a reference, the first part is enough if it converges as recorded. Without one, the default is
 trained to its end: at the fastest runtime setting where the search races these, else at its own.
-Where there is no time for that, the default of the study is its first part, and all is compared
-with that: what took the default so long to reach.
+Where there is no time for that, the first part is the default of the study, and everything is
+compared with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tuner.convergence.references import Reference
 from tuner.values.trial import Checkpoint, TrialResult, TrialStatus
 
-_LEAST_COMPARED = 2  # looks of the first part, that a reference must be seen to hold at
+_LEAST_COMPARED = 2  # looks of the first part at which a reference must hold
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class KnownDefault:
     """What a study knows of its default.
 
     Attributes:
-        result: Trial 0, its accuracies by the reference where there is one.
-        accuracies: Test accuracies of its whole training, one a seed; empty without any.
-        reference: How its training was recorded to go; ``None`` if it was not.
+        result: Trial 0; its accuracies are the reference's where there is one.
+        accuracies: Test accuracies of its whole training, one per seed; empty without any.
+        reference: The recorded convergence of its training; ``None`` without one.
         words: Where its accuracy comes from, or why a reference was not used.
     """
 
@@ -36,17 +36,17 @@ class KnownDefault:
 
     @property
     def whole(self) -> bool:
-        """Whether the accuracy at the default's end is known."""
+        """Whether the default's final accuracy is known."""
         return bool(self.accuracies)
 
     @property
     def part(self) -> str:
-        """Which part of the default all is compared with, in words; empty for the whole."""
+        """The part of the default that all is compared with, in words; empty for the whole."""
         return "" if self.whole or not self.result.usable else self.result.reason
 
     @property
     def recorded(self) -> list[TrialResult]:
-        """The recorded trainings as results of their own, one a seed, for their curves."""
+        """The recorded trainings as results of their own, one per seed, for their curves."""
         result = self.result
         return [
             dataclasses.replace(
@@ -60,20 +60,20 @@ class KnownDefault:
 
     @property
     def deviation(self) -> float:
-        """Of the test accuracies between seeds; 0 if one seed tells nothing of it."""
+        """Standard deviation of the test accuracies between seeds; 0 without two seeds."""
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
 
 
 def judge(
     result: TrialResult, reference: Reference | None, refusal: str, images: int
 ) -> KnownDefault:
-    """What is known of the default after trial 0.
+    """Return what is known of the default after trial 0.
 
     Args:
         result: Trial 0, over its first part or as a whole.
-        reference: One that may hold for it.
-        refusal: Why there is none that may; empty if there is.
-        images: Of the validation split.
+        reference: A reference that may hold for it.
+        refusal: Why no reference may hold; empty if one may.
+        images: Size of the validation split.
     """
     if not result.usable:
         return KnownDefault(result)
@@ -97,7 +97,10 @@ def judge(
 
 
 def with_reference(result: TrialResult, reference: Reference) -> KnownDefault:
-    """The default as a reference completes it, its own whole training counted where it is one."""
+    """Complete the default from a reference.
+
+    Its own training counts too, if it was whole and its seed is not recorded.
+    """
     own = [] if result.trial.projected or result.test_accuracy is None else [result.test_accuracy]
     fresh = [] if result.trial.seed in reference.seeds else own
     return KnownDefault(
@@ -110,7 +113,7 @@ def with_reference(result: TrialResult, reference: Reference) -> KnownDefault:
 
 
 def first_part(result: TrialResult) -> TrialResult:
-    """The part of the default that was trained, as a training of its own."""
+    """Return the part of the default that was trained, as a training of its own."""
     measured = result.measurement
     assert measured is not None
     asked = int(result.trial.params["iterations"] or 1)
@@ -131,6 +134,6 @@ def first_part(result: TrialResult) -> TrialResult:
 
 
 def is_part(result: TrialResult) -> bool:
-    """Whether a training ended before the default itself would have."""
+    """Return whether a training ended before the default itself would have."""
     cut_short = result.status is TrialStatus.STOPPED and not result.ended_itself
     return result.trial.projected or cut_short

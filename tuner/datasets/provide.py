@@ -1,7 +1,7 @@
 """Data sets: found or fetched, checked, split, and kept as the plain files that workers read.
 
 A prepared data set is a folder of six uncompressed idx files (the format of MNIST, LeCun et al.
-1998, doi:10.1109/5.726791), which ``tuner.datasets.images`` describes, and a record beside them,
+1998, doi:10.1109/5.726791), which ``tuner.datasets.images`` describes, and a record,
 ``dataset.json``, with the SHA-256 of each.
 """
 
@@ -47,19 +47,19 @@ class Dataset:
     """A data set on disk, ready for workers.
 
     Attributes:
-        name: The data set really used, another than asked for after a fallback.
+        name: The data set actually used; not the requested one after a fallback.
         requested: The data set asked for.
         folder: Holds the six idx files.
         height: Of an image, in pixels.
         width: Of an image, in pixels.
-        channels: Values a pixel, each 0–255.
+        channels: Values per pixel, each 0–255.
         classes: Labels are 0 to ``classes - 1``.
-        sizes: Images of each split.
+        sizes: Number of images of each split.
         split: How the splits were made, in words.
-        digest: SHA-256 over the six files, so of the data and the split: two studies with the
+        digest: SHA-256 over the six files, so over the data and the split: two studies with the
             same digest used the same images in the same order.
-        origin: Where the data came from when they were prepared.
-        source: ``cache`` if they had been prepared before, else as ``origin``:
+        origin: Where the data came from when it was prepared.
+        source: ``cache`` if it had been prepared before, else as ``origin``:
             ``TUNER_DATA_MIRROR``, a mirror's address, or a package and its version.
         warning: One line about a fallback or about faults of the data; empty if there are none.
     """
@@ -79,15 +79,15 @@ class Dataset:
     warning: str = ""
 
     def images(self, split: str) -> Path:
-        """The idx file of a split's images."""
+        """Return the idx file of a split's images."""
         return self.folder / f"{split}-images.idx"
 
     def labels(self, split: str) -> Path:
-        """The idx file of a split's labels."""
+        """Return the idx file of a split's labels."""
         return self.folder / f"{split}-labels.idx"
 
     def facts(self) -> dict[str, str]:
-        """What a report says about the data, as printable text by name."""
+        """Return what a report says about the data, as printable text by name."""
         sizes = ", ".join(f"{self.sizes[split]:,} {split}" for split in SPLITS)
         cached = " (cached)" if self.source == "cache" != self.origin else ""
         facts = {
@@ -106,8 +106,8 @@ def load_dataset(
 ) -> Dataset:
     """Return the data set, prepared on first use and checked on every use.
 
-    Safe when several processes ask at once. A corrupt cache is named in a logged warning and
-    prepared again.
+    Several processes may call this at once. A corrupt cache is logged as a warning and prepared
+    again.
 
     Args:
         config: Which data set, its sources and the sizes of its splits.
@@ -126,7 +126,7 @@ def load_dataset(
         if config.on_unavailable != "fallback" or not config.fallback:
             raise
         reason = str(error)
-    # its own fallback is not followed, so that two data sets cannot name each other
+    # its own fallback is not followed: two data sets could name each other
     other = dataclasses.replace(load_dataset_config(config.fallback), on_unavailable="error")
     used = load_dataset(other, home, progress)
     warning = (
@@ -138,7 +138,7 @@ def load_dataset(
 
 
 def list_cached(home: Path | None = None) -> list[Dataset]:
-    """The prepared data sets by name, one for each split; those without a record are left out."""
+    """Return the prepared data sets by name, one for each split; skip those without a record."""
     found = []
     for folder in _folders("*", home or tuner_home()):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -147,10 +147,10 @@ def list_cached(home: Path | None = None) -> list[Dataset]:
 
 
 def check_dataset(name: str, home: Path | None = None) -> list[Path]:
-    """Hash the prepared files of a data set, all its splits; return those that are corrupt.
+    """Hash the prepared files of a data set in all its splits; return the corrupt ones.
 
     Raises:
-        ConfigError: If ``name`` cannot be a data set.
+        ConfigError: If ``name`` cannot be the name of a data set.
         DatasetUnavailable: If it was never prepared.
     """
     check_name("data set", name)
@@ -166,7 +166,7 @@ def remove_dataset(name: str, home: Path | None = None) -> int:
     """Remove a data set's prepared files and downloads; return the bytes freed.
 
     Raises:
-        ConfigError: If ``name`` cannot be a data set.
+        ConfigError: If ``name`` cannot be the name of a data set.
         StorageError: If they cannot be removed.
     """
     check_name("data set", name)
@@ -198,7 +198,7 @@ def _load(config: DatasetConfig, home: Path, progress: ProgressCallback) -> Data
 
 
 def _recipe(config: DatasetConfig) -> str:
-    """Digest of what determines the six files, known before they are there."""
+    """Return a digest of what determines the six files, known before they exist."""
     test = config.test if config.source in PACKAGES else 0
     recipe = [_FORMAT, config.source, list(config.files.values()), config.validation, test]
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
@@ -230,7 +230,7 @@ def _folders(name: str, home: Path) -> list[Path]:
 
 
 def _read_record(folder: Path) -> tuple[Dataset, dict[str, str]]:
-    """The data set of a folder, and the SHA-256 that each of its files should have."""
+    """Return the data set of a folder, and the expected SHA-256 of each of its files."""
     record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
     files = record.pop("files")
     # six exact names, in order: a record cannot point the checks elsewhere
@@ -267,7 +267,7 @@ def _digest(files: Mapping[str, str]) -> str:
 
 def _store(folder: Path, config: DatasetConfig, obtained: Obtained) -> None:
     partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
     try:
         partial.mkdir()
         record = _write_files(partial, obtained.splits)

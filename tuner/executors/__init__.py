@@ -1,4 +1,4 @@
-"""Where trials run: how many at once, on which cores."""
+"""Executors: where trials run, how many at once and on which cores."""
 
 from tuner.executors.base import Executor
 from tuner.executors.cluster import RayExecutor

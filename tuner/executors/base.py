@@ -1,4 +1,4 @@
-"""What every executor does."""
+"""The interface of every executor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int:
-        """Trials that may run at once, each on cores of its own."""
+        """Number of trials that may run at once, each on its own cores."""
 
     def submit(self, trial: Trial) -> Future[TrialResult]:
         """Start ``trial`` as soon as a slot is free."""
@@ -22,4 +22,4 @@ class Executor(Protocol):
         """End every running trial; their results are ``INTERRUPTED``."""
 
     def close(self) -> None:
-        """Cancel, and give everything back."""
+        """Cancel the running trials and release everything."""

@@ -1,8 +1,8 @@
 """Trials on a Ray cluster (https://docs.ray.io): Ray finds the machines and carries the results.
 
-Each slot is an actor that owns a core set of a node and keeps a framework's worker below it (Ray's
-own processes cannot host another Python). Slots on machines that differ from this one are not
-used: times compare on like machines only.
+Each slot is an actor that owns a core set of a node and runs a framework's worker as a child
+process (Ray's own processes cannot host another Python). Slots on machines that differ from this
+one are not used: times are comparable only between machines of the same kind.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tuner.values.errors import ConfigError, RuntimeUnavailable
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 _MOST_SLOTS = 512
-_LOOK_S = 10.0  # between two looks for nodes that have joined
+_LOOK_S = 10.0  # between two checks for new nodes
 _TICK_S = 0.25
 _REACH_S = 5.0
-_LOSSES = 3  # a trial that was lost so often is what kills its nodes
+_LOSSES = 3  # a trial that was lost this often is taken to kill its nodes
 
 
 @dataclass(order=True)
 class _Slot:
-    """One on a node; the lowest is taken first, so that runs in turn are on one machine."""
+    """A slot on a node; the lowest is taken first, so that successive runs share a machine."""
 
     rank: tuple[int, int]
     node: str
@@ -49,14 +49,14 @@ class RayExecutor:
     """Runs trials on the nodes of a Ray cluster that are like this machine.
 
     Nodes that join later are used too. A trial whose node is lost runs again elsewhere. Progress
-    within a trial is not told.
+    within a trial is not reported.
 
     Args:
-        config: Of the study; ``config.executor`` says which cluster.
-        setup: Of trials on this machine.
-        fingerprint: Of this machine and the runtime's packages.
+        config: The study's configuration; ``config.executor`` selects the cluster.
+        setup: Setup of trials on this machine.
+        fingerprint: Fingerprint of this machine and the runtime's packages.
         say: Told which nodes are not used, and which are lost.
-        check: Called while nodes prepare themselves; what it raises ends that.
+        check: Called while nodes prepare; an exception it raises ends that.
 
     Raises:
         ConfigError: If Ray is not installed or there is no cluster at the address.
@@ -79,7 +79,7 @@ class RayExecutor:
         self._busy: list[_Slot] = []
         self._actors: list[Any] = []
         self._opening = 0
-        self._seen: dict[str, int] = {}  # nodes in the order of their coming
+        self._seen: dict[str, int] = {}  # nodes in the order of arrival
         self._looked = -_LOOK_S
         self._cancelled = False
         self._refused: list[str] = []
@@ -91,7 +91,7 @@ class RayExecutor:
             raise
 
     def _wait_for_first(self, check: Callable[[], None]) -> None:
-        """Have one slot at least; the others join as they are ready."""
+        """Wait for at least one slot; the others join when they are ready."""
         with self._changed:
             while not self.slots and self._opening:
                 check()
@@ -102,7 +102,7 @@ class RayExecutor:
 
     @property
     def slots(self) -> int:
-        """Trials that may run at once now."""
+        """Number of trials that may run at once now."""
         return len(self._free) + len(self._busy)
 
     def submit(self, trial: Trial) -> Future[TrialResult]:
@@ -147,7 +147,7 @@ class RayExecutor:
     # -- slots ----------------------------------------------------------------------------------
 
     def _take(self) -> _Slot | None:
-        """The lowest that is free; ``None`` once all is to end."""
+        """Take the lowest free slot; return ``None`` once cancelled."""
         while not self._cancelled:
             self._look_for_nodes()
             with self._changed:
@@ -169,10 +169,10 @@ class RayExecutor:
             self._changed.notify_all()
 
     def _lose(self, slot: _Slot) -> None:
-        """Give a slot up; a new one is opened if its node is still there."""
+        """Give up a slot; open a new one if its node is still alive."""
         import ray
 
-        ray.kill(slot.actor)  # it may be that it only could not be reached
+        ray.kill(slot.actor)  # it may only have been unreachable
         with self._changed:
             self._busy.remove(slot)
             alive = {each["NodeID"] for each in _nodes()}
@@ -184,7 +184,7 @@ class RayExecutor:
             self._changed.notify_all()
 
     def _look_for_nodes(self) -> None:
-        """Open slots on the nodes that are new."""
+        """Open slots on new nodes."""
         with self._changed:
             if self._cancelled or time.monotonic() - self._looked < _LOOK_S:
                 return
@@ -199,7 +199,7 @@ class RayExecutor:
                     self._pool.submit(self._open, node["NodeID"], (rank, index))
 
     def _open(self, node: str, rank: tuple[int, int]) -> None:
-        """Have a node prepare a slot, which takes as long as installing does there."""
+        """Open a slot on a node, which takes as long as the installation there."""
         import ray
         from ray.exceptions import RayError
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -241,7 +241,7 @@ class RayExecutor:
                 slot.actor.cancel.remote()
 
     def close(self) -> None:
-        """Cancel, and let go of the cluster; one that was started for this ends."""
+        """Cancel the trials and leave the cluster; one that was started here ends."""
         import ray
 
         self.cancel()
@@ -253,11 +253,11 @@ class RayExecutor:
 
 
 def _connect(config: ExecutorConfig) -> bool:
-    """Connect to the cluster. Returns whether that is to be undone."""
+    """Connect to the cluster; return whether to disconnect at the end."""
     if not importlib.util.find_spec("ray"):
         raise ConfigError("executor=ray needs the package ray: pip install 'tuner[ray]'")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray's workers are at nice 15 by default, and so would be what runs below them
+    # Ray's workers run at nice 15 by default, and their child processes inherit that
     os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
@@ -279,14 +279,14 @@ def _connect(config: ExecutorConfig) -> bool:
             namespace="tuner",
         )
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own would exit at once
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's handler would exit at once
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
         raise _no_cluster(address, error) from error
     return True
 
 
 def _reach(address: str) -> None:
-    """Refuse at once an address where nobody listens: Ray would try for minutes."""
+    """Reject at once an address where nothing listens: Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):  # auto, or none
         return
@@ -302,7 +302,7 @@ def _no_cluster(address: str, error: Exception) -> ConfigError:
 
 
 def _nodes() -> list[dict[str, Any]]:
-    """The nodes that are alive."""
+    """Return the nodes that are alive."""
     import ray
 
     nodes: Any = ray.nodes
@@ -312,7 +312,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def _reason(error: Exception) -> str:
-    """What an error says, without the traceback that Ray puts around one of a node."""
+    """Return an error's message, without the traceback that Ray adds to a node's error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     last = lines[-1] if lines else type(error).__name__
-    return re.sub(r"^tuner\.errors\.\w+: ", "", last)
+    return re.sub(r"^tuner\.[\w.]+: ", "", last)

@@ -1,4 +1,4 @@
-"""Trials as they run on a host that others like them share."""
+"""Trials on a host that runs others of the same kind at the same time."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tuner.trials.session import TrialSetup, run_trial
 from tuner.trials.watch import Listener
 from tuner.values.trial import Trial, TrialResult
 
-_PATIENCE_S = 120.0  # until those beside a trial have begun to train
+_PATIENCE_S = 120.0  # longest wait for the concurrent trainings to begin
 
 
 class CrowdedExecutor(LocalExecutor):
-    """Runs each trial beside others that train the same, each on cores of its own.
+    """Runs each trial while others train the same, each on its own cores.
 
-    Only the trial itself is measured. It begins once the others train, and they go on until it
-    has ended.
+    Only the trial itself is measured. It begins once the others are training, and they continue
+    until it has ended.
 
     Args:
-        setup: Of the trial.
-        others: CPUs of each of those beside it.
+        setup: Setup of the trial.
+        others: CPUs of each concurrent training.
         listener: Told of the running trial's progress, from the executor's thread.
     """
 
@@ -69,7 +69,7 @@ class CrowdedExecutor(LocalExecutor):
 def _accompany(
     setup: TrialSetup, trial: Trial, begun: threading.Event, over: threading.Event
 ) -> None:
-    """Train what ``trial`` trains again and again until it is over; what fails once is left."""
+    """Repeat the training of ``trial`` until it is over; give up after a failure."""
     same = dataclasses.replace(
         trial,
         share=1.0,

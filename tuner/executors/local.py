@@ -1,4 +1,4 @@
-"""Trials on this machine, one at a time; those of accuracy alone side by side."""
+"""Trials on this machine: one at a time, or side by side if only their accuracy counts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.trials.watch import Listener
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
-_RATE_S = 5.0  # a long run that was disturbed has its rate measured anew for about this long
+_RATE_S = 5.0  # for about this long, the rate of a disturbed long run is measured again
 
 
 class LocalExecutor:
-    """Runs trials on this machine, one at a time, each owning all the cores of the setup.
+    """Runs trials on this machine, one at a time, each on all cores of the setup.
 
-    Trials whose accuracy is all that counts run side by side, one a core.
+    Trials for which only accuracy counts run side by side, one per core.
 
-    A worker that may train other trials too is kept for the next one that needs its environment.
-    A disturbed measurement is repeated up to ``measure.repeats`` times; of a long run only the
-    rate is. The thrown-away measurements stay with the result.
+    The worker of a warm trial is kept for the next one that needs its environment. A disturbed
+    measurement is repeated up to ``measure.repeats`` times; of a long run, only the rate is
+    measured again. Discarded measurements stay with the result.
 
     Args:
         setup: What the trials share.
@@ -41,14 +41,14 @@ class LocalExecutor:
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="executor")
 
     def submit(self, trial: Trial) -> Future[TrialResult]:
-        """Start ``trial`` as soon as the cores are free, or one of them if that is enough."""
+        """Start ``trial`` as soon as the cores are free, or one of them if one is enough."""
         if trial.accuracy_only and len(self.setup.cores) > 1:
             return self._lane().submit(trial)
         self._last = self._pool.submit(self._run, trial)
         return self._last
 
     def _lane(self) -> LocalExecutor:
-        """An executor of one core, one that is free if there is any."""
+        """Return an executor of one core, a free one if there is any."""
         if not self._lanes:
             memory = self.setup.memory_limit_bytes // len(self.setup.cores)
             self._lanes = [
@@ -89,7 +89,7 @@ class LocalExecutor:
             each.cancel()
 
     def close(self) -> None:
-        """Cancel and wait for the worker's end."""
+        """Cancel the running trials and wait for the workers to end."""
         self.cancel()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._let_go()
@@ -100,9 +100,9 @@ class LocalExecutor:
 def run_undisturbed(
     run: Callable[[Trial], TrialResult], trial: Trial, repeats: int
 ) -> TrialResult:
-    """Run ``trial``, and again while its measurement is disturbed, at most ``repeats`` times.
+    """Run ``trial``; repeat it up to ``repeats`` times while its measurement is disturbed.
 
-    The accuracy of the first run stands, since interference only falsifies times.
+    The accuracy of the first run is kept, since interference distorts only times.
     """
     result = run(trial)
     for attempt in range(1, repeats + 1):
@@ -126,11 +126,11 @@ def run_undisturbed(
 
 
 def _repeat_of(result: TrialResult, attempt: int) -> Trial:
-    """The trial that measures ``result`` anew: all of a short one, the rate of a long one."""
+    """Return the trial that measures ``result`` again; for a long one, only its rate."""
     trial, measured = result.trial, result.measurement
     assert measured is not None
     share = min(trial.share, max(0.02, _RATE_S / max(measured.train_time_s, 1e-9)))
-    # the figures of a share are those of all iterations, also where it was stopped
+    # the figures of a share are projected to all iterations, even if it was stopped
     params = trial.params if trial.projected else result.params
     return dataclasses.replace(
         trial,

@@ -1,4 +1,4 @@
-"""What runs on a node of a Ray cluster: one core set of it, with a framework's worker below."""
+"""The part that runs on a node of a Ray cluster: a core set and a framework's worker."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from tuner.values.errors import RuntimeUnavailable
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 Answer = tuple[TrialResult, dict[str, bytes]]
-"""A result, and what the trial left in its folder, by name."""
+"""A result, and the files in the trial's folder by name."""
 
-_CLAIM_S = 30.0  # a process that is ending holds its cores for a moment yet
+_CLAIM_S = 30.0  # an ending process still holds its cores for a moment
 _DYING_S = 2.0
 
 
 class NodeSlot:
-    """A core set of this node, claimed against all other studies for as long as this lives.
+    """A core set of this node, claimed against all other studies while this object lives.
 
-    The framework's runtime and the data set are made available here on first use, below the
-    node's own ``TUNER_HOME``.
+    The framework's runtime and the data set are provided on first use, below the node's own
+    ``TUNER_HOME``.
 
     Args:
-        config: Of the study.
-        study_id: Marks its processes.
+        config: The study's configuration.
+        study_id: Marks the study's processes.
 
     Raises:
-        RuntimeUnavailable, DatasetUnavailable: What is needed cannot be had here, or what is
-            measured here would be wrong.
+        RuntimeUnavailable, DatasetUnavailable: Something needed cannot be obtained here, or
+            measurements here would be wrong.
     """
 
     def __init__(self, config: TuneConfig, study_id: str) -> None:
@@ -53,7 +53,7 @@ class NodeSlot:
             raise RuntimeUnavailable(f"none of {len(sets)} core sets is free: {taken}") from None
         cores = self._claim.cores
         folder = claims_folder() / "-".join(map(str, cores))
-        shutil.rmtree(folder, ignore_errors=True)  # what one who was killed left
+        shutil.rmtree(folder, ignore_errors=True)  # left by a killed process
         folder.mkdir(parents=True)
         if is_full(folder):
             raise RuntimeUnavailable(f"the disk of {folder} is full on {socket.gethostname()}")
@@ -64,7 +64,7 @@ class NodeSlot:
         self._executor = LocalExecutor(self._setup)
 
     def facts(self) -> tuple[str, str]:
-        """The node's fingerprint, and what to call this slot."""
+        """Return the node's fingerprint and a display name of this slot."""
         packages = self._setup.runtime.packages()
         fingerprint = measure.fingerprint(host_facts(self._config), packages)
         return fingerprint, f"{socket.gethostname()}, CPUs {self._setup.folder.name}"
@@ -77,13 +77,13 @@ class NodeSlot:
         """
         result = self._executor.submit(trial).result()
         if result.status is TrialStatus.OUT_OF_MEMORY:
-            # who goes down with the node kills what runs below, and looks like that for a moment:
-            # then this ends before it returns, and the trial is run again elsewhere
+            # a node that goes down kills its workers, which looks like this for a moment: this
+            # process then ends before it returns, and the trial runs again elsewhere
             time.sleep(_DYING_S)
         require_space(self._setup.folder, result)
         folder = self._setup.folder / trial.name
         files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        if not trial.warm:  # a worker that is kept goes on writing to the folder of its first
+        if not trial.warm:  # a kept worker still writes to the folder of its first trial
             shutil.rmtree(folder, ignore_errors=True)
         return result, files
 

@@ -1,7 +1,7 @@
 """What the host measures around a worker: CPU, memory, threads, libraries, interference.
 
-Everything is read from ``/proc`` (proc(5)) by the host, never believed from the worker. Peaks come
-from ``VmHWM``, never from ``ru_maxrss``, which carries the spawner's own peak over ``exec``.
+The host reads everything from ``/proc`` (proc(5)) and trusts no figure from the worker. Peaks come
+from ``VmHWM``, not from ``ru_maxrss``, which carries the spawning process's peak over ``exec``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """CPUs claimed by one process at a time, so that no two studies of a machine disturb each other.
 
-A claimed CPU is an abstract UNIX socket (unix(7)) that its holder has bound: the kernel lets only
-one process bind a name, frees it when the process dies, however that happens, and tells who it
-is. Containers with a network of their own do not see that; those that share a folder see its
-locked file there.
+A claimed CPU is an abstract UNIX socket (unix(7)) that its holder has bound. The kernel lets only
+one process bind a name, frees it when the process dies for any reason, and tells its pid.
+Containers with a network of their own do not see the socket; those that share a folder see the
+locked file in it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import psutil
 from filelock import FileLock, Timeout
 
 SCOPE = "TUNER_CLAIMS"
-"""Environment variable: studies that have another value here do not wait for each other."""
+"""Environment variable: studies with different values of it do not wait for each other."""
 
 _POLL_S = 0.5
 _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid, see SO_PEERCRED in unix(7)
 
 
 class CoresTaken(Exception):
-    """CPUs that are wanted are claimed by another process."""
+    """A requested CPU is claimed by another process."""
 
     def __init__(self, core: int, holder: str) -> None:
         super().__init__(f"CPU {core} is claimed by {holder}")
@@ -46,14 +46,14 @@ def claim(
     """Claim the first of ``sets`` that is free, waiting until one is.
 
     Args:
-        sets: CPU numbers that are wanted together.
-        folder: Where the claims of all who share it are, made if missing.
-        most_s: Seconds to wait.
-        check: Called while waiting; what it raises ends that.
-        tell: Called once for each process that is waited for, with what it holds.
+        sets: Sets of CPU numbers; one set is claimed as a whole.
+        folder: Folder for the lock files of all who share it; made if missing.
+        most_s: Longest wait, seconds.
+        check: Called while waiting; an exception that it raises ends the wait.
+        tell: Called once for each claim that is waited for, with a line about it.
 
     Raises:
-        CoresTaken: If none was free in time.
+        CoresTaken: If no set became free in time.
     """
     deadline, told = time.monotonic() + most_s, ""
     while True:
@@ -72,10 +72,10 @@ def claim(
 
 
 class Claim:
-    """CPUs that are claimed until this is closed, or its process dies.
+    """CPUs that are claimed until this object is closed or its process dies.
 
     Args:
-        cores: CPU numbers: all of them are claimed, or none.
+        cores: CPU numbers; all of them are claimed, or none.
         folder: See ``claim``.
 
     Raises:
@@ -108,7 +108,7 @@ class Claim:
         self.close()
 
     def close(self) -> None:
-        """Give the CPUs back."""
+        """Release the CPUs."""
         self._held.close()
 
 
@@ -127,7 +127,7 @@ def _refuse(core: int, error: OSError) -> NoReturn:
 
 
 def _describe_holder(core: int) -> Iterator[str]:
-    """Who has claimed a CPU, as far as that can be seen."""
+    """Describe who has claimed a CPU, as far as that can be seen."""
     pid = 0
     with contextlib.suppress(OSError), _socket() as asking:
         asking.setblocking(False)

@@ -16,10 +16,10 @@ from tuner.values.errors import ConfigError
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """CPU numbers of a list such as ``0-3,6``; empty means all that this process may use.
+    """Return the CPU numbers of a list such as ``0-3,6``; empty means all this process may use.
 
     Raises:
-        ConfigError: If the text is no such list or names a CPU that is not there.
+        ConfigError: If the text is not such a list or names a CPU that is not available.
     """
     available = sorted(os.sched_getaffinity(0))
     if not text.strip():
@@ -37,7 +37,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def total_memory_bytes() -> int:
-    """Memory this process may use: the machine's, or its control group's where that is less."""
+    """Return the memory this process may use: the machine's, or its cgroup's if that is less."""
     limits = [psutil.virtual_memory().total]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):
@@ -46,7 +46,7 @@ def total_memory_bytes() -> int:
 
 
 def machine_facts(cores: Collection[int]) -> dict[str, str]:
-    """What decides how fast this machine is, ready to print."""
+    """Return the facts that decide how fast this machine is, ready to print."""
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", cpu, re.MULTILINE)
     flags = cpu_flags()
@@ -66,13 +66,13 @@ def machine_facts(cores: Collection[int]) -> dict[str, str]:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Instruction sets of the CPU by the kernel's names."""
+    """Return the instruction sets of the CPU by the kernel's names."""
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     match = re.search(r"^flags\s*:\s*(.+)$", cpu, re.MULTILINE)
     return frozenset(match[1].split()) if match else frozenset()
 
 
 def fingerprint(*facts: Mapping[str, str]) -> str:
-    """Short hash of facts: equal on equal machines with equal library builds."""
+    """Return a short hash of facts: equal on equal machines with equal library builds."""
     lines = [f"{name}={each[name]}" for each in facts for name in sorted(each)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

@@ -19,7 +19,7 @@ from tuner.measure.processes import (
     status_value,
 )
 
-_PSS_EVERY_S = 2.0  # smaps_rollup walks the page tables: too dear for every sample
+_PSS_EVERY_S = 2.0  # smaps_rollup walks the page tables: too costly for every sample
 _MIN_WINDOW_S = 0.5  # CPU time is counted in ticks of 10 ms: shorter windows say nothing
 _BUSY = slice(0, 3)  # user, nice, system of a line of /proc/stat
 _IOWAIT, _STEAL = 4, 7
@@ -46,10 +46,11 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process tree used between two moments, and what happened beside it.
+    """What a process tree used between two moments, and the interference meanwhile.
 
-    Seconds and bytes; percentages are of the cores of the trial over the same time. Figures of
-    the training alone: ``train_user_s``, ``train_system_s``, ``threads`` and the interference.
+    Seconds and bytes; percentages are of the cores of the trial over the same time. These figures
+    cover the training alone: ``train_user_s``, ``train_system_s``, ``threads``, ``cores_used`` and
+    the interference.
     """
 
     wall_s: float
@@ -75,7 +76,7 @@ class Usage:
 class ResourceMonitor:
     """Samples the process tree below ``root`` in a thread of its own.
 
-    Use as ``start``, then ``begin_training`` and ``end_training`` as the worker reports them,
+    Call ``start``, then ``begin_training`` and ``end_training`` as the worker reports them,
     then ``finish``, which returns the usage since ``start``.
 
     Args:
@@ -101,7 +102,7 @@ class ResourceMonitor:
     _trained: tuple[_Moment, _Moment] | None = None
 
     def start(self) -> None:
-        """Begin a measurement; earlier figures are forgotten."""
+        """Begin a measurement and forget earlier figures."""
         self._rss, self._pss, self._rss_with_pss = [], [], []
         self._peak, self._threads = 0, 0
         self._training, self._trained, self._train_start = False, None, None
@@ -117,7 +118,7 @@ class ResourceMonitor:
             self.sample()
 
     def sample(self) -> None:
-        """Look at the tree once; the thread calls this, and so may anyone."""
+        """Sample the tree once; any thread may call this."""
         with self._lock:
             self.tree = process_tree(self.root)
             processes = [each for each in map(read_process, self.tree) if each]
@@ -135,7 +136,7 @@ class ResourceMonitor:
                     self._rss_with_pss.append(self.memory_bytes)
 
     def _files_in_memory(self) -> int:
-        """Bytes of files in the sandbox's memory that no process has mapped."""
+        """Return the bytes of files in the sandbox's memory that no process has mapped."""
         files = scratch_bytes(self.tree)
         if not files:
             return 0
@@ -143,12 +144,12 @@ class ResourceMonitor:
         return max(0, files - mapped)
 
     def begin_training(self) -> None:
-        """The worker has begun to train."""
+        """Note that the worker has begun to train."""
         self._train_start = self._moment()
         self._training = True
 
     def end_training(self) -> None:
-        """The worker has trained its last iteration."""
+        """Note that the worker has trained its last iteration."""
         self.sample()
         self._training = False
         if self._train_start:
@@ -170,7 +171,7 @@ class ResourceMonitor:
         )
 
     def finish(self) -> Usage:
-        """Stop sampling. Returns the usage since ``start``."""
+        """Stop sampling and return the usage since ``start``."""
         self._next_pss_s = 0.0
         self.sample()
         self._stopped.set()
@@ -179,7 +180,7 @@ class ResourceMonitor:
         begin, trained = self._start, self._trained
         window = max(end.time_s - begin.time_s, 1e-9)
         available = window * len(self.cores) / 100
-        # few samples know what is shared with other processes: all others are scaled by these
+        # only a few samples have the PSS: their ratio of PSS to RSS scales all of them
         unshared = sum(self._pss) / (sum(self._rss_with_pss) or 1) if self._pss else 1.0
         average = int(unshared * sum(self._rss) / len(self._rss))
         user, system = end.user_s - begin.user_s, end.system_s - begin.system_s
@@ -212,7 +213,7 @@ def _cores_used(begin: _Moment, end: _Moment) -> float:
 
 
 def _interference(begin: _Moment, end: _Moment, cores: int) -> tuple[float, float, float]:
-    """Foreign CPU, steal (both % of the cores) and CPU pressure (% of the time)."""
+    """Return foreign CPU, steal (both % of the cores) and CPU pressure (% of the time)."""
     window = end.time_s - begin.time_s
     if window < _MIN_WINDOW_S:
         return 0.0, 0.0, 0.0
@@ -224,7 +225,7 @@ def _interference(begin: _Moment, end: _Moment, cores: int) -> tuple[float, floa
 
 
 def _machine_times(cores: Collection[int]) -> tuple[float, float, float]:
-    """Busy, iowait and steal seconds of the given CPUs since boot."""
+    """Return busy, iowait and steal seconds of the given CPUs since boot."""
     busy = iowait = steal = 0
     for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
         if not line.startswith("cpu") or line[3] == " ":
@@ -241,7 +242,7 @@ def _machine_times(cores: Collection[int]) -> tuple[float, float, float]:
 
 
 def _pressure_s() -> float:
-    """Seconds since boot in which some task waited for a CPU; 0 where the kernel does not say."""
+    """Return the seconds since boot in which some task waited for a CPU; 0 if unknown."""
     with suppress(OSError, ValueError):
         text = Path("/proc/pressure/cpu").read_text(encoding="ascii")
         return int(text.splitlines()[0].rpartition("total=")[2]) / 1e6

@@ -35,7 +35,7 @@ class Process:
 
 
 def read_process(pid: int) -> Process | None:
-    """Its counters; ``None`` if it is gone or dead."""
+    """Return the counters of a process; ``None`` if it is gone or dead."""
     try:
         raw = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -57,7 +57,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def user_tasks() -> int:
-    """How many processes and threads this process's user has on the machine."""
+    """Count the tasks (threads of all processes) of this process's user on the machine."""
     own, count = os.geteuid(), 0
     for pid in psutil.pids():
         with suppress(OSError):
@@ -67,7 +67,7 @@ def user_tasks() -> int:
 
 
 def scratch_bytes(pids: Collection[int]) -> int:
-    """Memory that files take in the file systems that processes have of their own in sandboxes."""
+    """Return the memory that files take in the file systems of the processes' own sandboxes."""
     found: dict[int, int] = {}
     for pid, name in itertools.product(pids, ("tmp", "dev/shm")):
         with suppress(OSError):
@@ -80,7 +80,7 @@ def scratch_bytes(pids: Collection[int]) -> int:
 
 
 def started_at(pid: int) -> float:
-    """When a process was started, seconds since the epoch; 0 if there is none (any more)."""
+    """Return when a process started, seconds since the epoch; 0 if it does not exist."""
     try:
         return psutil.Process(pid).create_time()
     except psutil.NoSuchProcess:
@@ -88,7 +88,7 @@ def started_at(pid: int) -> float:
 
 
 def process_tree(root: int) -> list[int]:
-    """``root`` and all its living descendants."""
+    """Return ``root`` and all its living descendants."""
     tree, rest = [], [root]
     while rest:
         pid = rest.pop()
@@ -102,7 +102,7 @@ def process_tree(root: int) -> list[int]:
 
 
 def strangers(root: int) -> dict[int, str]:
-    """Names, by process number, of what runs below ``root`` beside the sandbox and the worker."""
+    """Return names by pid of the processes below ``root`` except the sandbox and the worker."""
     names = {each.pid: each.name for each in map(read_process, process_tree(root)) if each}
     for pid, name in list(names.items()):  # from the root down, in the order of the tree
         del names[pid]
@@ -112,7 +112,7 @@ def strangers(root: int) -> dict[int, str]:
 
 
 def mapped_files(pids: Collection[int]) -> set[str]:
-    """Paths of all files mapped by the processes, as they see them."""
+    """Return the paths of all files that the processes have mapped, as they see them."""
     paths: set[str] = set()
     for pid in pids:
         with suppress(OSError):
@@ -122,7 +122,7 @@ def mapped_files(pids: Collection[int]) -> set[str]:
 
 
 def status_value(pid: int, name: str) -> int:
-    """A number of ``/proc/<pid>/status``, in its unit there; 0 if there is none."""
+    """Return a number of ``/proc/<pid>/status``, in its unit there; 0 if there is none."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/status").read_bytes()
         match = re.search(rb"^" + name.encode() + rb":\s*(\d+)", text, re.MULTILINE)
@@ -131,7 +131,7 @@ def status_value(pid: int, name: str) -> int:
 
 
 def pss_bytes(pid: int) -> int | None:
-    """Memory with shared pages counted by share; ``None`` where that cannot be seen."""
+    """Return the memory with shared pages counted by share; ``None`` if that is unreadable."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
         match = re.search(rb"^Pss:\s*(\d+)", text, re.MULTILINE)
@@ -140,7 +140,7 @@ def pss_bytes(pid: int) -> int | None:
 
 
 def involuntary_switches(pids: Collection[int]) -> int:
-    """How often the processes' threads were made to give up a CPU."""
+    """Count how often the processes' threads were made to give up a CPU."""
     count = 0
     for pid in pids:
         with suppress(OSError):
@@ -152,7 +152,7 @@ def involuntary_switches(pids: Collection[int]) -> int:
 
 
 def marked_processes(marker: str) -> list[int]:
-    """Live processes whose environment carries ``TUNER_TRIAL=<marker>...``."""
+    """Return the live processes whose environment has ``TUNER_TRIAL=<marker>...``."""
     wanted, found = f"{MARKER}={marker}".encode(), []
     for pid in psutil.pids():
         with suppress(OSError):
@@ -163,14 +163,14 @@ def marked_processes(marker: str) -> list[int]:
 
 
 def kill_marked(marker: str, patience_s: float = 0.0) -> int:
-    """Kill every process of a trial (or, by a prefix, of a study) and see it gone.
+    """Kill every process of a trial (or, by a prefix, of a study) and wait until it is gone.
 
     Args:
-        marker: Whose processes.
-        patience_s: Time that processes already dying are given to go by themselves.
+        marker: Marker of the processes, or a prefix of it.
+        patience_s: Seconds that dying processes get to end by themselves.
 
     Returns:
-        How many had to be killed.
+        The number of processes that had to be killed.
     """
     pids = _wait_until_gone(marker, patience_s)
     for pid in pids:
@@ -181,7 +181,7 @@ def kill_marked(marker: str, patience_s: float = 0.0) -> int:
 
 
 def _wait_until_gone(marker: str, limit_s: float) -> list[int]:
-    """Processes still there after at most ``limit_s`` seconds."""
+    """Wait at most ``limit_s`` seconds; return the processes that are still there."""
     deadline = time.monotonic() + limit_s
     while True:
         pids = [pid for pid in marked_processes(marker) if pid != os.getpid()]

@@ -1,7 +1,7 @@
-"""How long-running work says how far it is, and how that is shown while trials are measured.
+"""The progress of long-running work, and its display while trials are measured.
 
-Everything goes to standard error, so that standard output carries results alone. What is shown
-must not cost what is measured: callers only leave figures here, a thread draws them now and then.
+Everything goes to standard error, so that standard output carries only results. The display must
+not disturb measurements: callers only leave figures here, and a thread draws them now and then.
 """
 
 from __future__ import annotations

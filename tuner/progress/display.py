@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ProgressCallback = Callable[[str, float | None], None]
-"""Called with what is being done and the fraction (0–1) done, ``None`` while that is unknown."""
+"""Called with the task and the fraction (0–1) of it that is done, ``None`` while unknown."""
 
 _logger = logging.getLogger(__name__)
 
@@ -25,51 +25,51 @@ def no_progress(task: str, fraction: float | None) -> None:
 
 
 class StudyProgress(contextlib.AbstractContextManager["StudyProgress"]):
-    """Told what a study does; this base shows nothing (``progress=none``).
+    """Is told what a study does; this base class shows nothing (``progress=none``).
 
-    Every method may be called from any thread, as often as it likes.
+    Any thread may call any method, as often as it likes.
     """
 
     def __exit__(self, *_: object) -> None:
         return None
 
     def task(self, task: str, fraction: float | None) -> None:
-        """A ``ProgressCallback`` for installing and downloading."""
+        """Report the progress of installing or downloading, as a ``ProgressCallback``."""
 
     def phase(self, name: str, detail: str = "") -> None:
-        """The study enters ``default``, ``search``, ``verify`` or ``report``."""
+        """Report that the study enters ``default``, ``search``, ``verify`` or ``report``."""
 
     def budget(self, elapsed_s: float, total_s: float, trials: int, max_trials: int) -> None:
-        """So much of the budget is used, in seconds and trials; ``max_trials`` 0 is no limit."""
+        """Report the budget used, in seconds and trials; ``max_trials`` 0 is no limit."""
 
     def trial_started(self, trial: Trial) -> None:
-        """A trial begins."""
+        """Report that a trial begins."""
 
     def trial_progress(self, trial: Trial, iteration: int, train_time_s: float) -> None:
-        """The running trial has trained ``iteration`` iterations in ``train_time_s`` seconds."""
+        """Report the iterations that the running trial has trained, and the seconds it took."""
 
     def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
-        """A trial ended; ``front`` is the front on the validation split with it."""
+        """Report that a trial ended; ``front`` is the validation front that includes it."""
 
     def warn(self, text: str) -> None:
-        """Something a reader must know; goes to the log where nothing else is shown."""
+        """Report what a reader must know; goes to the log if nothing is shown."""
         _logger.warning("%s", printable(text))
 
     def message(self, text: str) -> None:
-        """Something a reader may want to know."""
+        """Report what a reader may want to know."""
 
 
 def make_progress(mode: str, *, console: Console | None = None) -> StudyProgress:
     """Make the display that ``progress=<mode>`` asks for.
 
     Args:
-        mode: ``auto`` is ``live`` where standard output and error are a terminal, else
-            ``plain``; ``live`` needs a terminal and is ``plain`` without one; ``none`` is silent.
+        mode: ``auto`` is ``live`` if standard output and error are a terminal, else ``plain``;
+            ``live`` needs a terminal and is ``plain`` without one; ``none`` is silent.
         console: Where to show it; standard error if not given.
     """
     if mode == "none":
         return StudyProgress()
-    # rich costs 0.1 s that --help need not wait for
+    # imported late: rich takes 0.1 s, which --help need not wait for
     from rich.console import Console
 
     from tuner.progress.live import LiveProgress

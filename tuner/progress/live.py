@@ -28,7 +28,7 @@ from tuner.values.results import least_of_interest
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 REFRESH_HZ = 1.0
-"""Redraws a second: 0.3 % of a core beside measured trials (seen with full tables)."""
+"""Redraws per second; they cost 0.3 % of a core (measured with full tables)."""
 
 _RECENT = 6
 _FRONT_ROWS = 8
@@ -36,7 +36,7 @@ _FRONT_ROWS = 8
 
 @dataclass
 class _Budget:
-    """What of the budget was used at a moment of the monotonic clock (``at``)."""
+    """The part of the budget used at a moment of the monotonic clock (``at``)."""
 
     elapsed_s: float
     total_s: float
@@ -45,11 +45,11 @@ class _Budget:
     at: float
 
     def now_s(self) -> float:
-        """Seconds used by now: the clock goes on between two calls."""
+        """Return the seconds used by now: the clock runs on between two calls."""
         return min(self.total_s, self.elapsed_s + time.monotonic() - self.at)
 
     def left_s(self) -> float:
-        """Seconds until time or trials run out, whichever comes first at the pace so far."""
+        """Return the seconds until time or trials run out, whichever is first at this pace."""
         left = self.total_s - self.now_s()
         if self.max_trials and self.trials:
             pace = self.elapsed_s / self.trials
@@ -58,7 +58,7 @@ class _Budget:
 
 
 class _Drawn:
-    """Something drawn once for each width, as the tables change far less often than the bars."""
+    """Content drawn only once for each width: tables change far less often than bars."""
 
     def __init__(self, what: RenderableType) -> None:
         self._what = what
@@ -71,7 +71,7 @@ class _Drawn:
 
 
 class LiveProgress(StudyProgress):
-    """A display that redraws itself below what is printed, and is gone when the work is done."""
+    """A display that redraws itself below printed lines, and disappears at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -169,7 +169,7 @@ class LiveProgress(StudyProgress):
         return grid
 
     def _bar_rows(self) -> list[tuple[str, float | None, str]]:
-        """Label, fraction and text of each bar: tasks, the budget, the running trials."""
+        """Return label, fraction and text of each bar: tasks, the budget, the running trials."""
         rows: list[tuple[str, float | None, str]] = [
             (printable(task), share, "" if share is None else f"{share:.0%}")
             for task, share in self._tasks.items()
@@ -211,7 +211,7 @@ class LiveProgress(StudyProgress):
 
 
 def _table(title: str, *elastic: str) -> Table:
-    """A table that shortens its ``elastic`` columns, never the figures, in a narrow terminal."""
+    """Make a table that shortens its ``elastic`` columns in narrow terminals, never figures."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="dim")
     table.add_column("trial", no_wrap=True, min_width=9)
     for name in ("accuracy %", "train time s"):
@@ -229,7 +229,7 @@ def _add_row(table: Table, result: TrialResult, *texts: str) -> None:
 
 
 def _figures(result: TrialResult) -> tuple[str, str]:
-    """Accuracy in percent and training time in seconds; a dash for what was not measured."""
+    """Return accuracy in percent and training time in seconds; a dash if not measured."""
     accuracy = result.test_accuracy if result.test_accuracy is not None else result.val_accuracy
     seconds = result.measurement.train_time_s if result.measurement else None
     return (
@@ -253,14 +253,14 @@ def _against(result: TrialResult, default: TrialResult | None) -> str:
 
 
 def _worth(front: Sequence[TrialResult], default: TrialResult | None) -> list[TrialResult]:
-    """The front without what makes many times the default's errors."""
+    """Return the front without points that make many times the default's errors."""
     known = default.val_accuracy if default else None
     least = 0.0 if known is None else least_of_interest(known)
     return [each for each in front if each.val_accuracy is None or each.val_accuracy >= least]
 
 
 def _lossless(front: Sequence[TrialResult], default: TrialResult | None) -> TrialResult | None:
-    """The fastest of the front that measured no lower accuracy than the default, if any is."""
+    """Return the fastest point that beats the default's time at no lower accuracy, if any."""
     if default is None or default.val_accuracy is None:
         return None
     kept = [
@@ -274,13 +274,13 @@ def _lossless(front: Sequence[TrialResult], default: TrialResult | None) -> Tria
 
 
 def _kept(default: TrialResult | None) -> str:
-    """What is kept of a default, which may be its first part alone: its reason then says so."""
+    """Return the claim on accuracy: weaker if only the default's first part was trained."""
     part = default and default.status is TrialStatus.COMPLETE and default.reason
     return "as accurate" if part else "no loss"
 
 
 def _spread(front: Sequence[TrialResult], most: int) -> list[TrialResult]:
-    """At most ``most`` of the front, evenly from its first to its last."""
+    """Return at most ``most`` points of the front, evenly from its first to its last."""
     if len(front) <= most:
         return list(front)
     return [front[round(index * (len(front) - 1) / (most - 1))] for index in range(most)]

@@ -23,7 +23,7 @@ _PLAIN_INTERVAL_S = 30.0
 
 
 class PlainProgress(StudyProgress):
-    """One line an event, for logs and pipes; a long trial says every 30 s how far it is."""
+    """One line per event, for logs and pipes; a long trial reports progress every 30 s."""
 
     def __init__(self, console: Console) -> None:
         self._file = console.file
@@ -54,7 +54,7 @@ class PlainProgress(StudyProgress):
         self._print(f"{trial.title}: {reached}")
 
     def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
-        """Print what was asked and what came of it."""
+        """Print the trial's params and its outcome."""
         asked = f"{result.trial.title}: {describe_params(result.trial.params)}"
         mark = ", on the front" if any(each is result for each in front) else ""
         self._print(f"{asked} -> {describe_outcome(result)}{mark}")

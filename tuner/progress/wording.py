@@ -10,18 +10,18 @@ _KNOWN = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_
 
 
 def printable(text: str) -> str:
-    """``text`` on one line and without control characters, which could command a terminal."""
+    """Return ``text`` on one line, without control characters that could control a terminal."""
     return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).split())
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds with three significant digits and without the unit: 0.123, 21.3, 1,234."""
+    """Format seconds with three significant digits and without the unit: 0.123, 21.3, 1,234."""
     digits = 0 if seconds >= 99.95 else 1 if seconds >= 9.995 else 2 if seconds >= 0.9995 else 3
     return f"{seconds:,.{digits}f}"
 
 
 def describe_params(params: Params) -> str:
-    """Params in a few words: "batch 64, 2,300 iterations, lr 0.012, mkl, 2 threads".
+    """Describe params in a few words: "batch 64, 2,300 iterations, lr 0.012, mkl, 2 threads".
 
     An unset kernel is left out; unset threads are named, as they are a choice of their own.
     """
@@ -30,11 +30,11 @@ def describe_params(params: Params) -> str:
 
 
 ABBREVIATED = "batch × iterations, lr, blas/threads"
-"""Heading of what ``abbreviate_params`` gives."""
+"""Heading of what ``abbreviate_params`` returns."""
 
 
 def abbreviate_params(params: Params) -> str:
-    """Params for a table: "64 × 2,300, lr 0.012, mkl/2"; further ones follow by name."""
+    """Describe params for a table: "64 × 2,300, lr 0.012, mkl/2"; further ones follow by name."""
     text = {name: printable(_format_value(value)) for name, value in params.items()}
     sizes = [text[name] for name in ("batch_size", "iterations") if name in text]
     words = [" × ".join(sizes)]
@@ -79,7 +79,7 @@ def _format_value(value: ParamValue) -> str:
 
 
 def describe_outcome(result: TrialResult) -> str:
-    """What came of a trial: "accuracy 98.61 %, 21.3 s", or its status and reason."""
+    """Describe the outcome of a trial: "accuracy 98.61 %, 21.3 s", or its status and reason."""
     if not result.usable or result.measurement is None:
         return f"{result.status.value}: {printable(result.reason)}".rstrip(": ")
     words = []

@@ -1,4 +1,4 @@
-"""The race on this machine: its workers are real, and what it finds is kept for later studies."""
+"""The race on this machine, with real workers; its results are kept for later studies."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class MachineRace:
     """A race with the workers of this machine.
 
     Args:
-        setup: Whose workers run.
-        space: Whose runtime params are raced.
+        setup: Setup of the workers.
+        space: Space whose runtime params are raced.
         default: The framework's own default.
-        fingerprint: Of machine and packages: another one makes another map.
+        fingerprint: Fingerprint of machine and packages; each has a map of its own.
         maps: Folder of the maps that studies on this machine share.
         config: How long a probe is, and how much of the budget the race may take.
-        budget_s: Of the whole study, seconds.
-        check: Called between probes; what it raises ends the race.
-        tell: Called with what is being done and the fraction (0–1) of its budget used.
+        budget_s: Budget of the whole study, seconds.
+        check: Called between probes; an error that it raises ends the race.
+        tell: Called with what is being done and the fraction (0–1) of the race's budget used.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MachineRace:
             "params": [sorted(space.runtime.items()), space.params["batch_size"], dict(default)],
         }
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode())
-        # a study goes on with what it knew, whatever others have learnt meanwhile
+        # a study resumes with its own map, whatever others have learnt meanwhile
         own, shared = (
             setup.folder.parent / "runtimes.json",
             maps / f"{digest.hexdigest()[:16]}.json",
@@ -78,23 +78,23 @@ class MachineRace:
 
     @property
     def known(self) -> RuntimeMap:
-        """What is known so far; empty before the race began."""
+        """The map so far; empty before the race began."""
         return self._race.known
 
     @property
     def recorded(self) -> bool:
-        """Whether what is known is an earlier study's, and not yet seen to hold now."""
+        """Whether the map is an earlier study's, and not yet confirmed."""
         return self._race.recorded
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to try, or no time."""
+        """Whether nothing is left to try, or no time is left."""
         return self._race.over
 
     def run(self, most_s: float) -> None:
-        """Race on, for so many seconds at most.
+        """Race for at most ``most_s`` seconds.
 
-        The first time the default's own pace is measured at least.
+        The first call measures at least the default's own pace.
 
         Raises:
             NoTrialSucceeded: If no setting could be measured.
@@ -110,7 +110,7 @@ class MachineRace:
 
     @contextlib.contextmanager
     def _open(self, params: Params) -> Iterator[WorkerSession]:
-        """A worker with a folder of its own, which goes with it."""
+        """Open a worker with a temporary folder of its own."""
         parent = self._setup.folder.parent
         with tempfile.TemporaryDirectory(dir=parent, prefix="race-") as scratch:
             setup = dataclasses.replace(self._setup, folder=Path(scratch))
@@ -124,7 +124,7 @@ class MachineRace:
 
 
 def _read(places: tuple[Path, ...]) -> tuple[RuntimeMap, Path | None]:
-    """The first map that can be read, and where that was."""
+    """Return the first readable map and its path; an empty map and ``None`` without one."""
     for path in places:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             return RuntimeMap.from_json(path.read_text(encoding="utf-8")), path

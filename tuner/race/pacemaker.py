@@ -1,9 +1,9 @@
-"""How the machine's speed changes while settings are raced.
+"""The tracking of the machine's speed while settings are raced.
 
-One setting of one thread is measured again beside every other, so that a machine that has become
-slower is not taken for a slow setting. Neighbours of this machine that take a core slow a setting
-of more threads alone. It is never chosen for its figures: the fastest of many noisy probes seems
-slower whenever it is measured again, and all that is measured then would be praised for it.
+One setting is measured again along with every other, so that a slower machine is not mistaken for
+a slow setting. It has one thread, because other processes that take a core slow only settings with
+more threads. It is never chosen for being fastest: the fastest of many noisy probes seems slower
+whenever it is measured again, and everything measured at that time would be credited for it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Protocol
 from tuner.values.runtime_map import Probe, RuntimeMap
 from tuner.values.trial import Params, ParamValue, Trial, TrialResult
 
-_DRIFT = 0.1  # a change of pace (its logarithm) that may matter
+_DRIFT = 0.1  # change of pace (logarithm) that may matter
 _SURELY = 2.0  # standard errors by which it must exceed the noise of probes
-_PLAINLY = 1.5  # a setting slower than the fastest by this factor keeps the time no longer
+_PLAINLY = 1.5  # a setting slower than the fastest by this factor is not measured again
 
 
 class Session(Protocol):
@@ -37,10 +37,10 @@ class Pacemaker:
     """A warm worker that tells how fast the machine is now.
 
     Args:
-        known: What was measured so far, and is added to.
+        known: The map so far; measurements are added to it.
         open_session: Starts a worker for a setting.
         measure: Measures a setting in its worker, once.
-        batch: At which batch size that is done.
+        batch: Batch size at which it is measured.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Pacemaker:
         self._worker = contextlib.ExitStack()
 
     def drift(self) -> float:
-        """How many times as long training takes now as before; 1 where noise may explain it.
+        """Return how many times as long training takes now as before.
 
-        And before a setting of one thread is known.
+        Return 1 where noise may explain the change, and before a setting of one thread is known.
         """
         self._choose()
         if self._session is None or self._setting is None:
@@ -70,7 +70,7 @@ class Pacemaker:
         return 1.0
 
     def adopt(self, setting: Params, session: Session, worker: contextlib.ExitStack) -> None:
-        """Take over a worker that was just measured, if its setting is to keep the time."""
+        """Take over a worker that was just measured, if its setting is the one to repeat."""
         if self._session is None and self._best() == setting:
             self._setting, self._session, self._worker = dict(setting), session, worker.pop_all()
 
@@ -86,10 +86,10 @@ class Pacemaker:
         if self._session is None and best is not None:
             self._setting = best
             self._session = self._worker.enter_context(self._open(best))
-            self._measure(self._session, best)  # the first one of a worker allocates
+            self._measure(self._session, best)  # a worker's first probe allocates memory
 
     def _best(self) -> dict[str, ParamValue] | None:
-        """The first setting of one thread that is not plainly slow."""
+        """Return the first setting of one thread that is not plainly slow, if any."""
         known, batch = self._known, self._batch
         if not known.probes:
             return None

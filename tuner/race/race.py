@@ -1,14 +1,15 @@
 """The race of the runtime settings: which of them train fastest, at every batch size.
 
-Sub-second probes in warm workers, one worker a setting, repeated until they tell whether it is
-faster than the best so far at the default's batch size. Params are decided in their order, again
-and again until no neighbour of the best is left: all values of one are tried with the best setting
-so far of each library, unless it is plainly beaten by then, and the best value with its other
-settings. Those that cannot be told apart from the fastest run in turns, so that a machine that
-changes its speed does so for all of them, until the fastest at each batch size was among them.
+Each setting has a warm worker. Sub-second probes are repeated until they tell whether it is faster
+than the best so far at the default's batch size. Params are decided in their order, again and
+again until no neighbour of the best is left. All values of a param are tried with the best setting
+so far of each library that is not plainly beaten by then; the best value is also tried with the
+library's other settings. Settings that cannot be told apart from the fastest run in turns, so that
+a change of the machine's speed affects all of them, until the fastest at each batch size was among
+them.
 
-The race goes on step by step until its time is up, or nothing is left to try. A slow default may
-use up its time before anything else was tried; so one start point and one value of each param may
+The race runs step by step until its time is up, or nothing is left to try. A slow default may use
+up the time before anything else was tried, so one start point and one value of each param may
 always be tried.
 """
 
@@ -28,20 +29,20 @@ from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import Params, ParamValue, Trial, TrialKind
 
 _LEAST_ITERATIONS = 3
-_WARM_UP = 1  # iterations that are not counted: a new batch size allocates
-_LIMIT = 3.0  # a probe may take this many times as long as planned: a slow setting costs little
+_WARM_UP = 1  # iterations that are not counted, as a new batch size allocates memory
+_LIMIT = 3.0  # times the planned time that a probe may take, so that a slow setting costs little
 _SLACK = 1.3  # settings slower than the best by this factor at every batch size are dropped
-_PLAINLY = 1.5  # by this factor at the first batch size: then the others are not even tried
+_PLAINLY = 1.5  # slower by this factor at the first batch size: the others are not even tried
 _ALIKE = 1.08  # within this factor a few probes each do not tell which is faster
-_PROBES = 3  # at most of a setting at a batch size, before those that are alike run in turns
+_PROBES = 3  # at most, of a setting at a batch size, before similar settings run in turns
 _FINALISTS = 4
 _ROUNDS = 3
 _LONGER = 3  # times as long are probes in turns at the first batch size: threads have slow spells
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
 _DRIFT = 0.1  # a change of recorded paces (its logarithm) that is more than noise
-_UNLIKE = 0.2  # of the changes of two settings (logarithms), that is more than noise
+_UNLIKE = 0.2  # difference of two settings' changes (logarithms) that is more than noise
 _KILL_S, _LEAST_KILL_S = 120.0, 15.0
-_PATIENCE = 5.0  # times the longest probe so far, that the next may take
+_PATIENCE = 5.0  # times the longest probe so far that the next may take
 _LEAST_S = 1e-9  # a clock may stand still
 
 
@@ -50,17 +51,17 @@ class Race:
     """Finds the fast settings of a framework on this machine.
 
     Args:
-        space: Whose runtime params are raced. Its start points' settings are tried first.
-        default: The framework's own default: its setting is measured first, and like the others.
+        space: Space whose runtime params are raced. The settings of its start points come first.
+        default: The framework's own default; its setting is measured first, like any other.
         open_session: Starts a warm worker for the runtime setting of some params.
         budget_s: Seconds of racing after which only the first value of a param is tried.
-        clock: Seconds; what passes between two steps does not count.
+        clock: Clock in seconds; time between two calls of ``run`` does not count.
         check: Called between probes; may raise to end the race.
         tell: Called with what is being done and the fraction (0–1) of the budget used.
         repeats: Most repeats of a disturbed probe.
         probe_s: Training time of a probe, seconds.
-        known: What is known already, and added to.
-        recorded: Whether that was found by an earlier study, so that it is checked first.
+        known: The map so far; measurements are added to it.
+        recorded: Whether that map is an earlier study's, so that it is checked first.
     """
 
     space: SearchSpace
@@ -100,7 +101,7 @@ class Race:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to try, or no time for it."""
+        """Whether nothing is left to try, or no time is left."""
         out_of_time = self._late and not self._is_due
         return not self.recorded and (self.known.settled or out_of_time)
 
@@ -110,17 +111,17 @@ class Race:
 
     @property
     def _is_due(self) -> bool:
-        """Whether the next setting may be tried late: nothing of its stage was tried so far."""
+        """Whether the next setting may be tried even late, as nothing of its stage was tried."""
         return self._next is not None and self._stage not in self._begun
 
     def _used_s(self) -> float:
         return self._spent_s + (self.clock() - self._began_s if self._began_s else 0.0)
 
     def run(self, most_s: float = math.inf) -> RuntimeMap:
-        """Race on, and return what is known then.
+        """Race on, and return the map.
 
         Args:
-            most_s: Seconds after which nothing new is begun this time.
+            most_s: Seconds after which this call begins nothing new.
         """
         until_s = self._used_s() + most_s
         self._began_s = self.clock() or _LEAST_S
@@ -142,7 +143,7 @@ class Race:
         return self.known
 
     def _check_recorded(self) -> None:
-        """Put what is recorded to the paces of now; forget it if two settings changed unlike."""
+        """Rescale the recorded map to the current pace; forget it if two settings disagree."""
         self.recorded = False
         pair = self._setting(self.default), self.known.fastest(self.batch_sizes[0])
         changes = [each for setting in pair for each in self._change(setting)]
@@ -153,7 +154,10 @@ class Race:
             self.known.rescale(math.exp(sum(changes) / len(changes)))
 
     def _change(self, setting: dict[str, ParamValue]) -> list[float]:
-        """Logarithm of a setting's pace now, the nearer of two, by the recorded one, if any."""
+        """Return the logarithm of a setting's pace now over the recorded one, if there is one.
+
+        Of two probes, the one that is nearer to the recorded pace counts.
+        """
         if setting not in self.known.probed:
             return []
         self.tell("whether the recorded paces hold now", 0.0)
@@ -176,7 +180,7 @@ class Race:
         self._advance()
 
     def _advance(self) -> None:
-        """Go to the next setting that was not tried, and when it is late to the next due one."""
+        """Go to the next setting that was not tried; once the time is up, only to a due one."""
         for setting in self._candidates:
             self._next = None if str(setting) in self._seen else setting
             if self._is_due or (self._next is not None and not self._late):
@@ -184,7 +188,7 @@ class Race:
         self._next = None
 
     def _in_order(self) -> Iterator[dict[str, ParamValue]]:
-        """All that is worth trying, by what is known when each is asked for."""
+        """Yield all settings worth trying, each by what is known when it is asked for."""
         for point in self.space.start_points(self.default):
             yield self._setting(point)
         libraries = {each.given for each in self.space.runtime.values()}
@@ -194,18 +198,18 @@ class Race:
             for name in names:
                 self._stage = name
                 yield from self._variants(name, thorough=name not in libraries)
-            # with what won at a later param another value may win, but libraries are settled
+            # a later param's winner may let another value win here, but libraries are settled
             names = [each for each in names if each not in libraries]
 
     def _setting(self, params: Params) -> dict[str, ParamValue]:
         return {name: params[name] for name in self.space.runtime}
 
     def _variants(self, name: str, *, thorough: bool) -> Iterator[dict[str, ParamValue]]:
-        """Settings with other values of one param, by what is known when each is asked for.
+        """Yield settings with other values of one param, each by what is known by then.
 
-        Where the values depend on another param (the kernels on the library), the best setting
-        of each value of that which is not plainly beaten is varied, the fastest first; if
-        ``thorough``, all those that are the best at some batch size.
+        Where the values depend on another param (the kernels on the library), vary the best
+        setting of each value of that other param that is not plainly beaten, the fastest first.
+        If ``thorough``, vary all settings that are the best at some batch size.
         """
         param = self.space.runtime[name]
         groups = [each.get(param.given) for each in self.known.contenders(math.inf)]
@@ -215,14 +219,14 @@ class Race:
             for base in leaders or near[:1]:
                 yield from (self._with(base, name, value) for value in param.values(base))
             for base in near:
-                # none is near any more if trials of them failed meanwhile
+                # none is near any more if their trials failed meanwhile
                 for best in self._near_best(param.given, group, _SLACK)[:1]:
                     yield self._with(base, name, best[name])
 
     def _near_best(
         self, name: str, value: ParamValue, slack: float
     ) -> list[dict[str, ParamValue]]:
-        """Settings with this value of a param within ``slack`` of the fastest of all."""
+        """Return settings with this value of a param within ``slack`` of the fastest of all."""
         return [each for each in self.known.contenders(slack) if each.get(name) == value]
 
     def _with(self, base: Params, name: str, value: ParamValue) -> dict[str, ParamValue]:
@@ -231,8 +235,8 @@ class Race:
     def _scout(self, setting: dict[str, ParamValue]) -> None:
         """Probe a setting at one batch size, and at the others unless it is plainly slow.
 
-        What tells the machine's speed is probed beside it: where the machine has become slower
-        since, so that this one has, what was measured is put to the pace of before.
+        The pacemaker is probed along with it. Where that shows that the machine has become slower,
+        the measurements are converted to the earlier pace.
         """
         self.tell(" ".join(map(str, setting.values())), min(1.0, self._used_s() / self.budget_s))
         with contextlib.ExitStack() as worker:
@@ -245,7 +249,7 @@ class Race:
     def _probe_all(self, setting: dict[str, ParamValue], session: Session) -> None:
         for place, batch in enumerate(self.batch_sizes):
             if place and self.known.probed_s(setting, batch) > _LIMIT * self.probe_s:
-                continue  # nothing but what is in proportion to the batch: no need to measure it
+                continue  # so long that time is proportional to the batch: no need to measure it
             if not self._probe(session, setting, batch, first=not place):
                 return
             for _ in range(0 if place else _PROBES - 1):
@@ -268,7 +272,7 @@ class Race:
 
     @property
     def batch_sizes(self) -> list[int]:
-        """The default's own first, then the ends of what may be searched, and between if far."""
+        """The default's own first, then the range's ends, and its middle if far from the first."""
         own = int(self.default["batch_size"] or 1)
         sizes = self.space.params["batch_size"]
         assert isinstance(sizes, Range)
@@ -280,7 +284,7 @@ class Race:
 
     @property
     def _is_doubtful(self) -> bool:
-        """Whether the fastest setting was measured in passing only, and others are as fast."""
+        """Whether a fastest setting has not run in turns with others that may be as fast."""
         if self.known.settled or not self.known.probes:
             return False
         fastest = [self.known.fastest(batch) for batch in self.batch_sizes]
@@ -288,11 +292,11 @@ class Race:
 
     @property
     def _slack(self) -> float:
-        """Factor within which probes do not tell which of two settings is faster."""
+        """Factor within which probes cannot tell which of two settings is faster."""
         return max(_ALIKE, math.exp(self.known.probe_error))
 
     def _alike(self) -> list[dict[str, ParamValue]]:
-        """Settings that probes do not tell apart from the fastest at some batch size."""
+        """Return settings that probes cannot tell apart from the fastest at some batch size."""
         ranked = [self.known.ranked(batch) for batch in self.batch_sizes]
         found: list[dict[str, ParamValue]] = []
         for places in zip(*ranked, strict=True):  # the fastest at each, then the next
@@ -302,7 +306,7 @@ class Race:
         return found[:_FINALISTS]
 
     def _finish(self) -> None:
-        """Run those in turns that the probes so far do not tell apart."""
+        """Run in turns the settings that the probes so far cannot tell apart."""
         finalists = self._alike()
         self._confirmed += finalists
         if len(finalists) < 2:
@@ -329,9 +333,10 @@ class Race:
     def _probe(
         self, session: Session, setting: dict[str, ParamValue], batch: int, *, first: bool
     ) -> bool:
-        """Add one measurement to the map. The first of a worker is preceded by a short one.
+        """Add one measurement to the map. Return whether that succeeded.
 
-        That one is the measurement where its iteration alone takes longer than a probe may.
+        A short warm-up precedes the ``first`` one of a worker. It is itself the measurement if its
+        single iteration takes longer than a probe may.
         """
         if first:
             warm_up = self._measure(session, setting, batch, _WARM_UP)
@@ -352,12 +357,12 @@ class Race:
         return True
 
     def _add(self, probe: Probe) -> None:
-        """Note a measurement, put to the machine's pace of before."""
+        """Add a measurement to the map, converted to the machine's earlier pace."""
         pace = probe.iteration_s / self._drift
         self.known.add(dataclasses.replace(probe, iteration_s=pace))
 
     def _pace(self, session: Session, setting: dict[str, ParamValue]) -> Probe | None:
-        """One probe at the first batch size, unless it was disturbed."""
+        """Return one probe at the first batch size; ``None`` if it failed or was disturbed."""
         probe = self._measure(session, setting, self.batch_sizes[0])
         return None if self._last_disturbed else probe
 
@@ -368,7 +373,10 @@ class Race:
         batch: int,
         iterations: int | None = None,
     ) -> Probe | None:
-        """One probe, as long as the fastest needs for ``probe_s`` unless told otherwise."""
+        """Run one probe. Return ``None`` if it failed.
+
+        By default it has as many iterations as the fastest setting trains in the planned time.
+        """
         self.check()
         if iterations is None:
             quickest_s = self._quickest_s(batch)
@@ -401,14 +409,14 @@ class Race:
 
     @property
     def _kill_s(self) -> float:
-        """Seconds after which a probe is given up: many times what the longest so far took."""
+        """Seconds after which a probe is killed: many times what the longest so far took."""
         if not self._longest_s:
             return _KILL_S
         planned_s = _LIMIT * self._length_s
         return min(_KILL_S, max(_LEAST_KILL_S, _PATIENCE * (self._longest_s + planned_s)))
 
     def _quickest_s(self, batch: int) -> float:
-        """Seconds an iteration takes at best, as far as is known."""
+        """Return the least seconds that an iteration takes, as far as is known."""
         if not self.known.probes:
             return self._last_s
         return self.known.probed_s(self.known.fastest(batch), batch)

@@ -1,1 +1,1 @@
-"""Which verified configuration a job should run with, and what is known of it."""
+"""Recommendation of a verified configuration for a job, and its evidence."""

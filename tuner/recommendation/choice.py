@@ -1,7 +1,8 @@
-"""Which verified configuration a job should run with, under limits; pure but for its templates.
+"""Choice of the verified configuration that a job should run with, under limits.
 
-Only verified points are recommended: figures of the search were chosen for being good. Unless
-asked otherwise, only those that are proven to lose no accuracy against the framework's default.
+Everything here is pure except for reading templates. Only verified points are recommended:
+figures of the search are biased, as they were selected for being good. Unless asked otherwise, a
+point must be proven to lose no accuracy against the framework's default.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _BREAKABLE = ("max_train_time_s", "max_memory_mb", "min_accuracy", _LOSS)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a job allows; ``None`` is no limit. Seconds, MiB, fractions 0–1, CPUs.
+    """Limits of a job; ``None`` is no limit. Seconds, MiB, fractions 0–1, CPUs.
 
-    Times hold for as many CPUs, and as many such jobs side by side on the host, as they were
-    measured with, so ``cores`` and ``jobs_per_host`` are asked for exactly. ``min_accuracy`` is a
-    floor as ``Evidence.keeps_accuracy`` has it, ``max_accuracy_loss`` is kept by what is proven
-    to lose no more against its framework's default. Both hold at once: to trade accuracy down to
-    a floor, set the loss to ``None``.
+    A measured time holds only for the same number of CPUs and of concurrent jobs on the host, so
+    ``cores`` and ``jobs_per_host`` must match exactly. ``min_accuracy`` is a floor as defined by
+    ``Evidence.keeps_accuracy``. ``max_accuracy_loss`` admits points that are proven to lose no
+    more against their framework's default. Both apply together: to trade accuracy down to a
+    floor, set the loss to ``None``.
     """
 
     max_train_time_s: float | None = None
@@ -40,7 +41,7 @@ class Limits:
     jobs_per_host: int = 1
 
     def check(self) -> None:
-        """Raise ``ConfigError`` for a value that cannot be meant."""
+        """Raise ``ConfigError`` for an invalid value."""
         if self.jobs_per_host < 1:
             raise ConfigError(f"jobs_per_host must be at least 1, got {self.jobs_per_host}")
         loss = self.max_accuracy_loss
@@ -50,7 +51,7 @@ class Limits:
             )
 
     def words(self, *names: str) -> str:
-        """The limits of these names as they are written; all that are set without names."""
+        """Format the named limits; without names, all that are set and a point can break."""
         given = names or [name for name in _BREAKABLE if getattr(self, name) is not None]
         return ", ".join(f"{name}={getattr(self, name):g}" for name in given)
 
@@ -60,7 +61,7 @@ class Recommendation:
     """The point to run with, and the other points that keep the limits, best first.
 
     Attributes:
-        note: Why it is the untouched default, where it is; else empty.
+        note: Why the choice is the untouched default; empty if it is not.
     """
 
     choice: Evidence
@@ -71,14 +72,15 @@ class Recommendation:
 def recommend(
     evidence: Sequence[Evidence], limits: Limits, objective: str = "train_time_s"
 ) -> Recommendation:
-    """The best configuration by ``objective`` among those that keep all limits.
+    """Return the best configuration by ``objective`` among those that keep all limits.
 
-    The untouched default is chosen only where nothing that is proven faster takes its place.
+    Unless ``objective`` is memory, an untouched default is not chosen if a point of the same
+    framework and model keeps the limits and is proven to be faster and to lose nothing.
 
     Raises:
-        ConfigError: If there is no such objective, or a limit cannot be meant.
+        ConfigError: If the objective is unknown or a limit is invalid.
         NothingRecommended: If there is no evidence, or nothing keeps the limits; the message
-            says which limit binds and what comes nearest.
+            names the binding limit and the nearest point.
     """
     if objective not in OBJECTIVES:
         raise ConfigError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
@@ -99,7 +101,11 @@ def recommend(
 
 
 def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) -> list[Evidence]:
-    """What was measured under a circumstance that times depend on."""
+    """Return the evidence that was measured with the wanted value of ``name``.
+
+    Raises:
+        NothingRecommended: If there is none.
+    """
     found = [each for each in evidence if wanted in (None, getattr(each, name))]
     if not found:
         known = sorted({getattr(each, name) for each in evidence} - {0})
@@ -112,11 +118,11 @@ def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) ->
 
 
 def _ranked(evidence: Sequence[Evidence], limits: Limits, objective: str) -> list[Evidence]:
-    """What keeps the limits, the best first; what stands back behind another comes last.
+    """Return the points that keep the limits, best first; those that stand back come last.
 
-    A default stands back behind what is proven to be faster and to lose nothing, except where
-    memory is asked for: figures of accuracy differ by chance. What is not proven to be faster
-    stands back behind the default where time is asked for.
+    A default stands back if a point of the same framework and model is proven to be faster and
+    to lose nothing, unless the objective is memory: measured accuracies differ by chance. If the
+    objective is time, a point that is not proven to be faster stands back behind its default.
     """
     fitting = [each for each in evidence if not _violations(each, limits)]
     defaults = {_place(each) for each in fitting if each.is_default}
@@ -135,12 +141,12 @@ def _ranked(evidence: Sequence[Evidence], limits: Limits, objective: str) -> lis
 
 
 def _place(point: Evidence) -> tuple[str, str]:
-    """What a default is a default of."""
+    """Return the framework and model, which identify the default of a point."""
     return point.framework, point.model
 
 
 def _violations(point: Evidence, limits: Limits) -> dict[str, float]:
-    """By how much, as a fraction of the limit, each broken limit is broken."""
+    """Return how far each broken limit is exceeded, as a fraction of the limit."""
     broken = {}
     for name, limit, value in (
         ("max_train_time_s", limits.max_train_time_s, point.train_time_s),
@@ -176,7 +182,7 @@ def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> NothingRecomme
 def _too_lossy(
     evidence: Sequence[Evidence], limits: Limits, instead: Evidence
 ) -> NothingRecommended:
-    """Nothing keeps the limits only because of what may be lost; ``instead`` keeps the others."""
+    """Explain that only the limit on the loss excludes all; ``instead`` keeps the other limits."""
     lossless = [set(_violations(each, limits)) for each in evidence]
     lossless = [each for each in lossless if _LOSS not in each] or [set()]
     others = sorted(set.intersection(*lossless) or set.union(*lossless))
@@ -205,7 +211,7 @@ _NOTHING_BETTER = {
 
 
 def _why_default(evidence: Sequence[Evidence], limits: Limits, objective: str) -> str:
-    """Why the answer is the untouched default, and what would be had by allowing a loss."""
+    """Explain why the answer is the untouched default, and what allowing a loss would give."""
     kept = limits.words() if limits.max_accuracy_loss is not None else "the limits"
     note = f"this is the untouched default: {_NOTHING_BETTER[objective]} {kept}"
     relaxed = dataclasses.replace(limits, max_accuracy_loss=None)
@@ -216,7 +222,7 @@ def _why_default(evidence: Sequence[Evidence], limits: Limits, objective: str) -
 
 
 def fill_settings(template: Path, params: Params) -> str:
-    """The framework's own settings file with ``params`` filled in.
+    """Return the framework's own settings file with ``params`` filled in.
 
     ``$name`` is a param, ``$name_80pct`` is 80 % of it, rounded down.
     """

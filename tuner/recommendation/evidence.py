@@ -1,4 +1,4 @@
-"""What a verified configuration proves: its figures, and the assurance that goes with them."""
+"""Evidence of a verified configuration: its figures, and how sure they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.values.trial import Interval, Params
 from tuner.values.verified import Role
 
 MARGIN = VerifyConfig.accuracy_margin
-"""Loss of accuracy (fraction) that counts as none where a study does not say."""
+"""Loss of accuracy (fraction) that counts as none if a study does not record its own."""
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,22 @@ class Evidence:
     """One verified configuration, as read back from MLflow.
 
     Attributes:
-        params: What to run with.
+        params: Params to run with.
         figures: Its entry in ``front.json``: every figure with its interval.
         run_ids: MLflow runs that prove the figures.
         study: MLflow run of the study.
         framework: Name of the framework.
         model: ``default`` or ``lenet``.
-        fingerprint: Of the machine and libraries it was measured on.
+        fingerprint: Fingerprint of the machine and libraries of the measurement.
         measured_at: Seconds since the epoch.
         dataset: Name of the data set it was measured on.
-        requested: Name of the data set that the study was asked for.
+        requested: Name of the data set that was requested for the study.
         cores: CPUs that its trials owned; 0 if that is not on record.
-        jobs_per_host: How many such jobs shared the host while it was measured.
+        jobs_per_host: How many such jobs shared the host during the measurement.
         default: The entry of the default that it was compared with; empty if not on record.
         margin: Loss of accuracy (fraction) that counted as none in its study.
         reference: Where the default's accuracy comes from, in words; empty for its own runs.
-        default_part: Which part of the default it was compared with; empty for the whole.
+        default_part: The part of the default that it was compared with; empty for the whole.
         sandboxed: Whether its workers ran in a sandbox.
     """
 
@@ -67,10 +67,10 @@ class Evidence:
 
     @cached_property
     def job_time_s(self) -> Interval:
-        """Seconds of training that one job will take, with the interval of this prediction.
+        """Predicted seconds of training of one job, with the interval of the prediction.
 
-        A run more varies by itself as well as those that were measured, so with n of them this
-        is the square root of n + 1 wider (in logarithms) than the interval of their mean.
+        A further run varies too. With n measured runs, the interval is therefore wider than that
+        of their mean by the square root of n + 1 (in logarithms).
         """
         time_s = Interval(**self.figures["train_time_s"])
         wider = math.sqrt(len(self.figures["runs"]) + 1)
@@ -82,7 +82,7 @@ class Evidence:
 
     @property
     def jobs_per_hour(self) -> float:
-        """Trainings that the host ends in an hour, with as many at once as were measured."""
+        """Trainings that the host completes per hour, with as many concurrent jobs as measured."""
         return self.jobs_per_host * 3600 / self.train_time_s
 
     @cached_property
@@ -102,7 +102,7 @@ class Evidence:
 
     @cached_property
     def is_default(self) -> bool:
-        """Whether it is the framework's own default, which is compared with nothing."""
+        """Whether it is the framework's own default, which has no comparison."""
         return self.figures.get("comparison") is None
 
     @cached_property
@@ -112,7 +112,7 @@ class Evidence:
 
     @property
     def is_faster(self) -> bool:
-        """Whether it is proven that it trains faster than the default."""
+        """Whether it is proven to train faster than the default."""
         return self.speedup.low > 1
 
     @cached_property
@@ -122,29 +122,33 @@ class Evidence:
 
     @cached_property
     def default_accuracy(self) -> float:
-        """Test accuracy that was measured of its default, fraction 0–1; 0 if not on record."""
+        """Measured test accuracy of its default, fraction 0–1; 0 if not on record."""
         own = self.figures if self.is_default else self.default
         return float(own["test_accuracy"]["value"]) if own else 0.0
 
     @cached_property
     def role(self) -> str:
-        """What it was verified for; older studies did not say it."""
+        """What it was verified for; inferred for older studies, which did not record it."""
         said = Role.NO_LOSS if self._said_no_loss else Role.TRADE_OFF
         guess = Role.DEFAULT if self.is_default else said
         return str(self.figures.get("role") or guess.value)
 
     @cached_property
     def no_loss(self) -> bool:
-        """Whether no loss of accuracy is proven against the whole default; so it is of itself."""
+        """Whether no loss of accuracy is proven; never against only a part of the default.
+
+        It is true for the whole default itself.
+        """
         if self.default_part:
             return False
         return self.is_default or (self._said_no_loss and self._against_whole_default)
 
     def loses_at_most(self, loss: float) -> bool:
-        """Whether it is proven that it loses no more accuracy (fraction) than ``loss``.
+        """Return whether it is proven to lose no more accuracy (fraction) than ``loss``.
 
-        From the study's margin upwards its own proof of no loss suffices; that one was looked at
-        as was planned. For any other number, the interval of the difference has to lie above it.
+        If ``loss`` is at least the study's margin, the study's own proof of no loss suffices, as
+        that test was planned. For any ``loss`` but the margin, an interval of the difference that
+        lies above ``-loss`` suffices too.
         """
         if self.default_part:
             return False
@@ -154,11 +158,11 @@ class Evidence:
         return by_interval and self._against_whole_default
 
     def keeps_accuracy(self, floor: float) -> bool:
-        """Whether its accuracy is proven to be at least ``floor``, as far as anything proves it.
+        """Return whether its accuracy counts as proven to be at least ``floor``.
 
         Either the lower end of its interval reaches the floor, or the default was measured at or
-        above the floor, and this is the default or is proven to lose nothing against it. Without
-        the second, a floor just below the default's accuracy would rule out the default itself.
+        above the floor and this is the default or is proven to lose nothing against it. Without
+        the second rule, a floor just below the default's accuracy would exclude the default.
         """
         if self.test_accuracy.low >= floor:
             return True
@@ -166,7 +170,7 @@ class Evidence:
 
     @cached_property
     def assurance(self) -> str:
-        """How sure it is that nothing is lost, or what is lost, in words."""
+        """How sure it is that no accuracy is lost, or how much is lost, in words."""
         return f"{self._words}{'' if self.sandboxed else '; measured without a sandbox'}"
 
     @property
@@ -189,7 +193,7 @@ class Evidence:
 
     @property
     def difference(self) -> str:
-        """How far its accuracy is from the default's, in words."""
+        """Difference between its accuracy and the default's, in words."""
         gain = 100 * self.accuracy_gain.value
         return f"{abs(gain):.2f} points {'above' if gain > 0 else 'below'} the default"
 
@@ -214,15 +218,15 @@ class Evidence:
     def _against_whole_default(self) -> bool:
         """Whether the default's accuracy is that of its whole training.
 
-        A projected default (``budget=quick``) without a reference gives that of a shorter one,
-        and only what trains with the same params is fairly compared with it.
+        A projected default (``budget=quick``) without a reference has the accuracy of a shorter
+        training. Only a point with the same params is fairly compared with it.
         """
         if self.role == Role.RUNTIME_ONLY.value or not self.default.get("projected"):
             return True
         return bool(self.reference or self.default.get("accuracy_from"))
 
     def summary(self) -> dict[str, Any]:
-        """What it is, what it costs and what it loses, as plain values."""
+        """Return a summary as plain values: role, params, accuracy, time and memory."""
         return {
             "framework": self.framework,
             "role": self.role,
@@ -235,12 +239,12 @@ class Evidence:
 
 
 def percent(accuracy: Interval) -> str:
-    """An accuracy with its interval: ``97.07 % (96.74-97.40)``."""
+    """Format an accuracy with its interval: ``97.07 % (96.74-97.40)``."""
     return f"{100 * accuracy.value:.2f} % ({100 * accuracy.low:.2f}-{100 * accuracy.high:.2f})"
 
 
 def _interval(entry: Mapping[str, float | None]) -> Interval:
-    """An interval of ``front.json``; an end that could not be given is at infinity."""
+    """Parse an interval of ``front.json``; a ``null`` end is infinite."""
     value, low, high = (entry[name] for name in ("value", "low", "high"))
     return Interval(
         math.nan if value is None else value,
@@ -255,7 +259,7 @@ def _runs(figures: Mapping[str, Any]) -> str:
 
 
 def evidence_of(record: StudyRecord) -> list[Evidence]:
-    """The verified points of one study."""
+    """Return the verified points of one study."""
     front = record.front
     verified: Sequence[Mapping[str, Any]] = front.get("verified", [])
     default = next((each for each in verified if each.get("comparison") is None), {})
@@ -288,7 +292,7 @@ def evidence_of(record: StudyRecord) -> list[Evidence]:
 
 @dataclass(frozen=True, slots=True)
 class StudyAnswers:
-    """What one study proved of what users ask first; ``None`` where it proved nothing.
+    """The answers that one study proved; each is ``None`` if it is not proven.
 
     Attributes:
         no_loss: The fastest configuration that is faster than the default and loses nothing.
@@ -302,7 +306,7 @@ class StudyAnswers:
 
 
 def answers_among(evidence: Sequence[Evidence]) -> StudyAnswers:
-    """Pick the answers among the points of one study, as ``results.answers_of`` does."""
+    """Pick the answers among the points of one study, as ``verified.answers_of`` does."""
     lossless = [each for each in evidence if each.is_faster and each.no_loss]
     runtimes = [each for each in lossless if each.role == Role.RUNTIME_ONLY.value]
     better = [each for each in evidence if each.accuracy_gain.low > 0 and not each.default_part]

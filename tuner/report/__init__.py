@@ -1,7 +1,7 @@
-"""What a study found, for people and programs: terminal table, HTML page, picture and JSON.
+"""Reports of a study for people and programs: terminal table, HTML page, picture and JSON.
 
-Everything is said against the framework's default, with intervals, and nothing is claimed that
-was not verified.
+Every figure is compared with the framework's default and has an interval. Only verified results
+are claimed.
 """
 
 from __future__ import annotations

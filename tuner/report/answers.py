@@ -1,4 +1,4 @@
-"""The three answers that users ask for first, as sentences that any reader may quote."""
+"""The three answers that users ask for first, as sentences that can be quoted."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Answer:
     """One answer.
 
     Attributes:
-        label: What was asked: "No loss", "Runtime only", "Most accurate"; or "Same accuracy",
-            where only the default's first part is known.
-        figure: The answer at its shortest: "6.1x", "+0.21 points", "not proven".
+        label: The question: "No loss", "Runtime only" or "Most accurate"; "Same accuracy" if
+            only the first part of the default is known.
+        figure: The answer in its shortest form: "6.1x", "+0.21 points", "not proven".
         text: The rest of the sentence.
-        point: What was proven; ``None`` where nothing was.
+        point: The proven configuration; ``None`` if nothing was proven.
     """
 
     label: str
@@ -41,14 +41,15 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """The whole: "No loss: trial 4 trains 6.1x faster …"."""
+        """The whole sentence: "No loss: trial 4 trains 6.1x faster …"."""
         return f"{self.label}: {self.text}"
 
 
 def three_answers(result: StudyResult) -> list[Answer]:
-    """No loss, runtime only, most accurate, in this order; empty if nothing was verified.
+    """Return no loss, runtime only and most accurate, in this order.
 
-    Where only the default's first part is known, "same accuracy" alone can be answered.
+    The list is empty if nothing was verified. If only the first part of the default is known,
+    "same accuracy" is the only answer.
     """
     default = verified_default(result)
     if default is None:
@@ -59,17 +60,17 @@ def three_answers(result: StudyResult) -> list[Answer]:
 
 
 def proven(result: StudyResult) -> Answers:
-    """The answers of a study; none where only the default's first part is known."""
+    """Return the answers of a study; none if only the first part of the default is known."""
     return Answers() if result.default_part else result.answers
 
 
 def verified_default(result: StudyResult) -> Verified | None:
-    """The default as it was verified, ``None`` where nothing was."""
+    """Return the verified default; ``None`` if nothing was verified."""
     return next((each for each in result.verified if each.is_default), None)
 
 
 def roles(result: StudyResult, point: Verified) -> str:
-    """What a verified configuration is, proven or only tried: "no loss", "tried for no loss"."""
+    """Name the role of a verified configuration: "no loss" if proven, else "tried for no loss"."""
     found = labels(result, point)
     if found:
         return ", ".join(found)
@@ -79,7 +80,7 @@ def roles(result: StudyResult, point: Verified) -> str:
 
 
 def labels(result: StudyResult, point: Verified) -> list[str]:
-    """The answers that a verified configuration is, in small letters: ["no loss"]."""
+    """Return the answers that a verified configuration gives, in lower case: ["no loss"]."""
     if result.default_part:
         return [SAME_ACCURACY] if point is same_accuracy(result) else []
     found = result.answers
@@ -92,13 +93,16 @@ def labels(result: StudyResult, point: Verified) -> list[str]:
 
 
 def same_accuracy(result: StudyResult) -> Verified | None:
-    """The fastest that is as accurate as the default's first part, where only that is known."""
+    """Return the fastest configuration that is as accurate as the default's first part.
+
+    It is ``None`` if there is none or if the whole default is known.
+    """
     as_good = [each for each in result.verified if each.is_faster and _reaches(result, each)]
     return max(as_good, key=lambda each: each.speedup, default=None)
 
 
 def _reaches(result: StudyResult, point: Verified) -> bool:
-    """Whether it is as accurate as the default's first part, at any length of training."""
+    """Return whether it is as accurate as the default's first part, whatever the training time."""
     versus = point.against_default
     return (
         bool(result.default_part)
@@ -108,17 +112,20 @@ def _reaches(result: StudyResult, point: Verified) -> bool:
 
 
 def best_tried(result: StudyResult) -> Verified | None:
-    """Where no loss is not proven: the faster configuration that came closest to the accuracy."""
+    """Return the most accurate of the faster configurations that are not proven to lose nothing.
+
+    Those tried for no loss come before all others.
+    """
     faster = [each for each in result.verified if each.is_faster and not each.loses_nothing]
     meant = [each for each in faster if each.role is Role.NO_LOSS]
     return max(meant or faster, key=lambda each: each.gain, default=None)
 
 
 def trade_offs(result: StudyResult) -> list[Verified]:
-    """What is faster still than the first answer, at a price worth a thought; fastest first.
+    """Return configurations that are faster than the first answer but may lose accuracy.
 
-    None of them is both slower and less accurate than another, and none makes more than five
-    times the default's errors.
+    At most three are returned, fastest first. None is both slower and less accurate than another,
+    and none makes more than five times the default's errors.
     """
     default = verified_default(result)
     if default is None:
@@ -144,19 +151,19 @@ def trade_offs(result: StudyResult) -> list[Verified]:
 
 
 def further_lines(result: StudyResult) -> list[str]:
-    """What stands below the answers: the trade-offs."""
+    """Return the lines below the answers: the trade-offs."""
     priced = [f"{each.name} trains {priced_words(each)}" for each in trade_offs(result)]
     return [f"Trade-offs: {'; '.join(priced)}."] if priced else []
 
 
 def priced_words(point: Verified) -> str:
-    """A speed-up and its price: "57.6x faster at -1.95 points"."""
+    """Describe a speed-up and its price: "57.6x faster at -1.95 points"."""
     doubt = "" if point.is_worse else " (not significant)"
     return f"{point.speedup:.1f}x faster at {100 * point.gain:+.2f} points{doubt}"
 
 
 def _same_accuracy(result: StudyResult, default: Verified) -> Answer:
-    """Where only the default's first part is known: what reaches its accuracy sooner."""
+    """Return the answer about what reaches the accuracy of the default's first part sooner."""
     label, point = "Same accuracy", same_accuracy(result)
     if point is None:
         text = (
@@ -226,7 +233,7 @@ def _accurate(result: StudyResult, default: Verified) -> Answer:
 
 
 def _subject(point: Verified, default: Verified) -> str:
-    """What a sentence is about: "trial 4", or "the default with mkl, 2 threads"."""
+    """Name the subject of a sentence: "trial 4" or "the default with mkl, 2 threads"."""
     if point.role is not Role.RUNTIME_ONLY:
         return printable(point.name)
     changed = {
@@ -260,16 +267,16 @@ def _pace(point: Verified) -> str:
 
 
 def study_metrics(result: StudyResult) -> dict[str, float]:
-    """The answers as figures to sort studies by.
+    """Return the answers as figures to sort studies by.
 
-    Where nothing was proven the default itself is the answer: a speed-up of 1, a gain of 0.
+    If nothing was proven, the default is the answer: a speed-up of 1, a gain of 0.
 
     Returns:
         ``no_loss_speedup``, ``no_loss_accuracy_gain``, ``runtime_only_speedup``,
         ``best_accuracy``, ``default_train_time_s``, ``default_accuracy`` (accuracies as
-        fractions), all absent if nothing was verified; ``same_accuracy_speedup`` where only the
-        default's first part is known, whose the default's figures then are; ``elapsed_s``,
-        ``trials``.
+        fractions), all absent if nothing was verified; ``same_accuracy_speedup`` if only the
+        first part of the default is known (the default's figures are then those of that part);
+        ``elapsed_s``, ``trials``.
     """
     figures = {"elapsed_s": result.elapsed_s, "trials": float(len(result.trials))}
     default, found = verified_default(result), result.answers

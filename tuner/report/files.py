@@ -1,4 +1,4 @@
-"""Writes the three files of a report, each of them whole or not at all."""
+"""Write the three files of a report, each atomically."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tuner.values.results import StudyResult
 
 
 def write_report(result: StudyResult, folder: Path) -> list[Path]:
-    """Write ``report.html``, ``front.png`` and ``front.json`` into ``folder``, which is made.
+    """Write ``report.html``, ``front.png`` and ``front.json`` into ``folder``.
 
-    A reader, or a run cut short, never meets half a file.
+    The folder is created if needed. Each file is written atomically: readers never see half of
+    one, even after an interruption.
 
     Returns:
         The three paths, in that order.
@@ -25,7 +26,7 @@ def write_report(result: StudyResult, folder: Path) -> list[Path]:
     Raises:
         StorageError: If the folder cannot be written to.
     """
-    # drawing costs a second of imports that a failing study need not pay
+    # the drawing libraries take a second to import: a failing study skips that
     from tuner.report.page import render_page
     from tuner.report.picture import draw_front
 
@@ -38,12 +39,12 @@ def write_report(result: StudyResult, folder: Path) -> list[Path]:
 
 
 def json_bytes(document: dict[str, Any]) -> bytes:
-    """A document of ``front.json`` as strict readers want it."""
+    """Encode a document of ``front.json`` as strict JSON: no NaN, no infinity."""
     return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
 
 def write_files(contents: Mapping[str, bytes], folder: Path) -> list[Path]:
-    """Write each file whole or not at all; ``folder`` is made.
+    """Write each file atomically; create ``folder`` if needed.
 
     Raises:
         StorageError: If the folder cannot be written to.
@@ -60,7 +61,7 @@ def _write(path: Path, content: bytes) -> Path:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        Path(temporary).chmod(0o644)  # mkstemp's 0600 would hide it from a web server
+        Path(temporary).chmod(0o644)  # with mkstemp's 0600 a web server could not read it
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

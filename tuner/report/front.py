@@ -18,28 +18,29 @@ SCHEMA = 1
 
 
 def front_json(result: StudyResult) -> dict[str, Any]:
-    """The study as plain JSON values; keys are only ever added under one ``schema`` number.
+    """Return the study as plain JSON values.
 
-    Units are in the names: ``*_s`` seconds, ``*_bytes``, ``*_pct`` percent of the trial's cores;
-    accuracies and their gains are fractions 0–1, ``speedup`` is a ratio (2.0 is twice as fast as
-    the default), ``cpu_ratio`` and ``memory_ratio`` are costs by the default's (0.5 is half). An
-    interval is ``{"value", "low", "high"}`` in the unit of its name, at the ``confidence`` beside
-    it. What was not measured is ``null`` or absent.
+    Under one ``schema`` number, keys are only ever added. Units are in the names: ``*_s``
+    seconds, ``*_bytes``, ``*_pct`` percent of the trial's cores. Accuracies and their gains are
+    fractions 0–1. ``speedup`` is a ratio (2.0 is twice as fast as the default). ``cpu_ratio`` and
+    ``memory_ratio`` are costs divided by the default's (0.5 is half). An interval is ``{"value",
+    "low", "high"}`` in the unit of its name, at the ``confidence`` of the same entry. A value
+    that was not measured is ``null`` or absent.
 
     Returns:
         ``study_id``, ``framework``, ``title``, ``dataset``, ``dataset_facts``, ``model``,
         ``objectives``, ``constraints``; ``default`` (trial 0: ``trial_number``, ``params``,
-        ``metrics``); ``answers`` (``no_loss``, ``runtime_only``, ``most_accurate``; or where only
-        the default's first part is known ``same_accuracy`` alone: the ``name`` of the verified
-        configuration, ``null`` where nothing was proven); ``verified`` (the
+        ``metrics``); ``answers`` (``no_loss``, ``runtime_only``, ``most_accurate``, and
+        ``same_accuracy``, the only one set if only the first part of the default is known: the
+        ``name`` of the verified configuration, ``null`` if nothing was proven); ``verified`` (the
         default first: ``name``, ``role``, ``trial_number``, ``params``, the figures,
         ``accuracy_from``, ``comparison`` with the default, ``verdict``, ``runs``);
         ``accuracy_margin`` (the loss that counts as none), ``reference`` (where the default's
-        accuracy comes from, in words), ``default_part`` (which first part of the default all is
-        compared with, in words; empty for the whole), ``notes``; ``front`` (on the validation
-        split, unverified, as ``default``); ``trials`` (counts by status); ``runtimes`` (what the
-        race of the runtime settings found, the fastest first: ``setting``, ``iteration_s`` by
-        batch size; ``null`` without a race);
+        accuracy comes from, in words), ``default_part`` (the first part of the default that
+        everything is compared with, in words; empty for the whole), ``notes``; ``front`` (on the
+        validation split, unverified, same keys as ``default``); ``trials`` (counts by status);
+        ``runtimes`` (results of the race of the runtime settings, fastest first: ``setting``,
+        ``iteration_s`` by batch size; ``null`` without a race);
         ``discarded_measurements``; ``machine``, ``runtime``, ``versions``, ``budget``,
         ``warnings``, ``started``, ``elapsed_s``, ``complete``, ``command``.
     """
@@ -72,7 +73,7 @@ _AS_THEY_ARE = (
 
 
 def _answers(result: StudyResult) -> dict[str, str | None]:
-    """The names of the verified configurations that are the answers."""
+    """Return the names of the verified configurations that are the answers."""
     answers = proven(result)
     found = {each.name: getattr(answers, each.name) for each in dataclasses.fields(answers)}
     found["same_accuracy"] = same_accuracy(result) if result.default_part else None
@@ -94,7 +95,7 @@ def _runtimes(runtimes: RuntimeMap) -> list[dict[str, Any]]:
 
 
 def framework_versions(result: StudyResult) -> dict[str, str]:
-    """Versions as the first trial that reported any gave them."""
+    """Return the versions from the first trial that reported any."""
     return next((dict(each.versions) for each in result.trials if each.versions), {})
 
 
@@ -145,7 +146,7 @@ def _interval(interval: Interval) -> dict[str, float]:
 
 
 def plain_values(value: Any) -> Any:
-    """``value`` as strict readers of JSON know it: no tuples or enums, no NaN, no infinity."""
+    """Convert ``value`` to strict JSON values: no tuples or enums, no NaN, no infinity."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, float) and not math.isfinite(value):

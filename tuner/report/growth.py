@@ -1,4 +1,4 @@
-"""How the hypervolume of a study's front grew, for the page."""
+"""Growth of the hypervolume of a study's front, for the page."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _DEFAULT_SLACK = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The hypervolume of the front as the study went on.
+    """The hypervolume of the front over the course of the study.
 
     Attributes:
-        elapsed_s: Wall time of the trials up to and with each trial, discarded measurements
-            included, seconds.
+        elapsed_s: Wall time of the trials up to and including each trial, with discarded
+            measurements, seconds.
         share: Hypervolume as a percentage of the box between reference point and ideal.
         reference: The reference point, in words.
     """
@@ -32,10 +32,10 @@ class Growth:
 
 
 def view_growth(result: StudyResult) -> Growth | None:
-    """How the front grew; ``None`` without any usable trial.
+    """Return how the front grew; ``None`` without a usable trial.
 
     The reference point is a tenth worse than the default in each objective, or the worst
-    measured where the default gave no figures. The ideal is zero for costs and 1 for accuracies.
+    measured value if the default has none. The ideal is 0 for costs and 1 for accuracies.
     """
     usable = usable_points(result)
     if not usable:

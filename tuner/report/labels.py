@@ -1,4 +1,4 @@
-"""Where the labels of a crowded picture go."""
+"""Placement of labels in a crowded picture."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 _LETTER, _LINE = 0.0115, 0.05  # size of a letter, as fractions of the picture
 _MARK = 0.02
-_VITAL = 4  # how much worse it is to cover a mark than as much of a line
-_OUTSIDE = 8  # how much worse it is to leave the picture than to cover as much of it
+_VITAL = 4  # penalty of covering a mark, as a multiple of covering the same area of a line
+_OUTSIDE = 8  # penalty of leaving the picture, as a multiple of covering the same area
 _SIDES = ("top left", "bottom right", "top right", "bottom left", "top center", "bottom center")
 
 Spot = tuple[float, float]
@@ -22,17 +22,17 @@ def place_labels(
     covers: Sequence[Spot],
     marks: Sequence[Spot] = (),
 ) -> list[tuple[int, str]]:
-    """Where each text goes, so that texts cover each other and the marks as little as can be.
+    """Place each text so that it covers other texts and the marks as little as possible.
 
     Args:
-        spots: For each text the spots it may be fastened at, best first, as fractions (0–1) of
-            the picture.
-        texts: What is written.
-        covers: What should remain visible.
-        marks: What must above all.
+        spots: For each text, the spots where it may be attached, best first, as fractions (0–1)
+            of the picture.
+        texts: The texts to place.
+        covers: Spots that should remain visible.
+        marks: Spots whose visibility matters most.
 
     Returns:
-        For each text the index of its spot and the side: "top left", "bottom center" …
+        For each text, the index of its spot and its side: "top left", "bottom center" …
     """
     taken = [
         (x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in (*covers, *_VITAL * (*marks,))
@@ -51,7 +51,7 @@ def place_labels(
 
 
 def _box(spot: Spot, text: str, side: str) -> _Box:
-    """Left, bottom, right and top of a text on one side of its spot."""
+    """Return left, bottom, right and top of a text on one side of its spot."""
     vertical, _, horizontal = side.partition(" ")
     width = _LETTER * len(text)
     x = {"left": spot[0] - _MARK - width, "right": spot[0] + _MARK}.get(
@@ -62,7 +62,7 @@ def _box(spot: Spot, text: str, side: str) -> _Box:
 
 
 def _covered(box: _Box, taken: Sequence[_Box]) -> float:
-    """Area of ``taken`` under the box, and of the box outside the picture."""
+    """Return the area of ``taken`` under the box, plus the weighted area outside the picture."""
     left, bottom, right, top = box
     area = (right - left) * (top - bottom)
     inside = _overlap(box, (0.0, 0.0, 1.0, 1.0))

@@ -49,14 +49,14 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One of the three answers on the page, and the params that it speaks of."""
+    """One of the three answers on the page, and the params of its configuration."""
 
     answer: Answer
     params: str
 
 
 def render_page(result: StudyResult) -> str:
-    """The whole page; params, reasons and logs in it are escaped."""
+    """Render the whole page; params, reasons and logs are escaped."""
     front, cards = {id(each) for each in result.front}, _cards(result)
     return page_template("report.html.j2").render(
         result=result,
@@ -79,7 +79,7 @@ def render_page(result: StudyResult) -> str:
 
 
 def page_template(name: str) -> jinja2.Template:
-    """A template of this folder, which escapes and knows plotly's script."""
+    """Load a template from this folder, with autoescaping and plotly's script as a global."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -92,7 +92,7 @@ def page_template(name: str) -> jinja2.Template:
 
 
 def _cards(result: StudyResult) -> list[Card]:
-    """The three answers; none where nothing was verified."""
+    """Return a card for each of the three answers; none if nothing was verified."""
     rows = {row.point.name: row for row in verified_rows(result)}
     return [
         Card(answer, rows[answer.point.name].params if answer.point else "")
@@ -101,7 +101,7 @@ def _cards(result: StudyResult) -> list[Card]:
 
 
 def _front_rows(result: StudyResult) -> list[tuple[str, list[str]]]:
-    """The front on the validation split: each trial's words and objectives."""
+    """Return the front on the validation split: description and objectives of each trial."""
     return [
         (front_label(each), [objective_text(each, objective) for objective in result.objectives])
         for each in result.front
@@ -137,7 +137,7 @@ def _plots(result: StudyResult) -> Iterator[Plot]:
 
 
 def make_plot(anchor: str, title: str, caption: str, figure: go.Figure) -> Plot:
-    """A figure as HTML that needs nothing but the page's own plotly."""
+    """Convert a figure to HTML that needs only the plotly script of the page."""
     html = plotly.io.to_html(
         figure,
         include_plotlyjs=False,
@@ -149,7 +149,7 @@ def make_plot(anchor: str, title: str, caption: str, figure: go.Figure) -> Plot:
 
 
 def _front_caption(result: StudyResult, view: FrontView) -> str:
-    """What the picture shows, in words that can stand in its place."""
+    """Describe the picture in words that can replace it."""
     words = [f"{count(len(view.points), 'usable point')}, coloured by BLAS library."]
     if result.derived:
         words.append(
@@ -184,14 +184,14 @@ def _front_caption(result: StudyResult, view: FrontView) -> str:
 
 
 def _param_names(result: StudyResult) -> list[str]:
-    """Every param of any trial: the known ones first, the others as they come."""
+    """Return the params of all trials: known ones first, the others as they appear."""
     found = {name: None for each in result.trials for name in each.params}
     known = [name for name in _KNOWN_PARAMS if name in found]
     return known + [name for name in found if name not in known]
 
 
 def _trial_row(trial: TrialResult, on_front: bool) -> dict[str, object]:
-    """One row of the trials' table: what is printed, and the values to sort by."""
+    """Return one row of the trials' table: printed texts and the values to sort by."""
     measured = trial.measurement
     cells: list[tuple[str, object]] = [_number(_percent(trial.val_accuracy), 2)]
     if measured is not None:
@@ -257,7 +257,7 @@ def _remarks(trial: TrialResult) -> Iterator[str]:
 
 
 def _discarded(result: StudyResult) -> Iterator[tuple[str, str, str, str]]:
-    """Each disturbed measurement: trial, its time, foreign CPU %, what became of it."""
+    """Yield each disturbed measurement: trial, train time (s), foreign CPU %, its fate."""
     for each in (*result.trials, *result.verifications):
         kept = [each.measurement] if each.measurement and each.measurement.disturbed else []
         for measurement, fate in (
@@ -273,7 +273,7 @@ def _discarded(result: StudyResult) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _facts(result: StudyResult) -> dict[str, dict[str, str]]:
-    """Everything that the figures depend on, by heading."""
+    """Return everything that the figures depend on, by heading."""
     study = {
         "study": result.study_id,
         "framework": result.title,

@@ -1,4 +1,4 @@
-"""The Pareto picture as a PNG, for READMEs and wherever scripts do not run."""
+"""The Pareto picture as a PNG, for READMEs and other places where scripts do not run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INK = "#444444"
 
 
 def draw_front(result: StudyResult) -> bytes:
-    """The front against the default, 1600 × 1000 pixels, as the bytes of a PNG file."""
+    """Draw the front against the default, 1600 × 1000 pixels; return the bytes of a PNG file."""
     view = view_front(result)
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
@@ -59,7 +59,7 @@ def draw_front(result: StudyResult) -> bytes:
 
 
 def draw_legend(figure: Figure, axes: Axes) -> None:
-    """What marks and lines mean, below the picture, where it covers nothing."""
+    """Draw the legend below the picture, where it covers nothing."""
     handles, names = axes.get_legend_handles_labels()
     if handles:
         figure.legend(
@@ -69,7 +69,7 @@ def draw_legend(figure: Figure, axes: Axes) -> None:
 
 
 def draw_trials(axes: Axes, view: FrontView) -> None:
-    """Every usable trial, coloured by its group, and the front."""
+    """Draw every usable trial, coloured by its group, and the front."""
     for index, (name, points) in enumerate(view.groups.items()):
         colour, marker = COLOURS[index % len(COLOURS)], _MARKERS[index % len(_MARKERS)]
         for on_front in (False, True):
@@ -91,7 +91,7 @@ def draw_trials(axes: Axes, view: FrontView) -> None:
 
 
 def _draw_limit(axes: Axes, view: FrontView) -> None:
-    """The band of accuracies that count as no loss."""
+    """Draw the band of accuracies that count as no loss."""
     if view.lossless is None:
         return
     low, high = view.lossless
@@ -113,7 +113,7 @@ def _draw_verified(axes: Axes, view: FrontView, each: VerifiedPoint, *, first: b
 
 
 def _draw_default(axes: Axes, view: FrontView) -> None:
-    """The star: the verified default, or trial 0 where nothing was verified."""
+    """Draw the star: the verified default, or trial 0 if nothing was verified."""
     if view.reference is not None:
         mark(
             axes, view, view.reference, fmt="*", markersize=17, color="black",
@@ -150,8 +150,8 @@ def mark(
     label: str | None = None,
     **style: Any,
 ) -> None:
-    """A verified configuration with its intervals; ``label`` is for the legend."""
-    if label:  # without the bars, which a legend draws over the mark
+    """Draw a verified configuration with its intervals; ``label`` is for the legend."""
+    if label:  # a legend would draw the error bars over the mark: give it the bare mark
         axes.plot([], [], fmt, color=color, markersize=_LEGEND_MARK, label=label)
     x, y = place.x, view.scale.interval(place.y)
     axes.errorbar(
@@ -164,7 +164,7 @@ def mark(
 def write_label(
     axes: Axes, place: Spot, side: str, text: str, colour: str, *, weight: int
 ) -> None:
-    """A label on one side of a place ("top left"), with a halo."""
+    """Write a label on one side of a place ("top left"), with a halo."""
     vertical, _, horizontal = side.partition(" ")
     axes.annotate(
         literal(text), place,
@@ -177,7 +177,7 @@ def write_label(
 
 
 def label_axes(axes: Axes, view: FrontView) -> None:
-    """Titles, ranges and ticks."""
+    """Set titles, ranges and ticks."""
     axes.set_xlabel(label(view.x))
     axes.set_ylabel(height_label(view))
     axes.set_ylim(*view.height_range)
@@ -198,12 +198,12 @@ def label_axes(axes: Axes, view: FrontView) -> None:
 
 
 def plain_numbers(axes: Axes, steps: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
-    """Ticks of a logarithmic axis across as numbers, not as powers of ten; ``steps`` a decade."""
+    """Label a logarithmic x axis at ``steps`` per decade, as numbers instead of powers of ten."""
     axes.xaxis.set_major_locator(LogLocator(subs=steps))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rounded(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def literal(text: str) -> str:
-    """``text`` with the sign that starts a formula escaped: names are untrusted."""
+    """Escape the ``$`` that starts a formula: names are untrusted."""
     return text.replace("$", r"\$")

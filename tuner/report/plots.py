@@ -1,4 +1,4 @@
-"""The page's plots, as plotly figures that scripts draw without a network."""
+"""The page's plots, as plotly figures that need no network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tuner.values.results import StudyResult
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.trial import Interval, Measurement, TrialKind, TrialResult
 
-# Ink that reads on white and on black; the page's style sheet overrides it for text.
+# Legible on white and on black; the page's style sheet overrides it for text.
 GREY = "#808080"
 _SYMBOLS = ("circle", "square", "triangle-up", "cross", "x", "pentagon", "hexagon")
 _CURVES = 12
@@ -38,7 +38,7 @@ _MIB = 2**20
 
 
 def pareto_figure(view: FrontView) -> go.Figure:
-    """Every usable trial, the front, the default and the verified configurations."""
+    """Draw every usable trial, the front, the default and the verified configurations."""
     figure = new_figure(label(view.x), height_label(view), height=560)
     if view.lossless is not None:
         bottom, top = (view.scale.height(each) for each in view.lossless)
@@ -50,7 +50,7 @@ def pareto_figure(view: FrontView) -> go.Figure:
         colour, symbol = COLOURS[index % len(COLOURS)], _SYMBOLS[index % len(_SYMBOLS)]
         figure.add_trace(_trial_dots(view, name, colour, symbol))
     if view.line:
-        # across, the cheaper side reaches right to the next corner; the dearer side reaches left
+        # if smaller x is better, each step runs right from its corner, else left
         rightward = view.x is not None and view.x.direction is Direction.MINIMIZE
         figure.add_trace(
             go.Scatter(
@@ -71,7 +71,7 @@ def pareto_figure(view: FrontView) -> go.Figure:
 
 
 def _lay_out(figure: go.Figure, view: FrontView) -> None:
-    """Ranges and ticks."""
+    """Set ranges and ticks."""
     figure.update_yaxes(range=view.height_range)
     if not view.scale.is_linear:
         lowest = min([view.y_range[0], *(each.y for each in view.points)])
@@ -89,7 +89,7 @@ def _lay_out(figure: go.Figure, view: FrontView) -> None:
 
 
 def log_axis(values: Sequence[float]) -> dict[str, Any]:
-    """A logarithmic axis with plain numbers; plotly's own ticks say "2" for 20."""
+    """Return a logarithmic axis with plain numbers; plotly's own ticks say "2" for 20."""
     ticks = log_ticks(values) if values else []
     texts = [rounded(each) for each in ticks]
     return {"type": "log", "tickmode": "array", "tickvals": ticks, "ticktext": texts}
@@ -115,7 +115,7 @@ def _is_derived(point: Point) -> bool:
 
 
 def hover(result: TrialResult) -> str:
-    """A trial in words; escaped, as plotly reads some HTML in its texts."""
+    """Describe a trial; the text is escaped, as plotly interprets some HTML."""
     figures = [f"validation accuracy {100 * (result.val_accuracy or 0.0):.2f} %"]
     if result.measurement is not None:
         figures.append(f"train time {format_seconds(result.measurement.train_time_s)} s")
@@ -157,7 +157,7 @@ def _bold(text: str) -> str:
 
 
 def error_bars(intervals: Sequence[Interval], colour: str = VERIFIED_COLOUR) -> dict[str, Any]:
-    """Bars from the low to the high end of each interval."""
+    """Return bars from the low to the high end of each interval."""
     return {
         "type": "data", "symmetric": False, "color": colour, "thickness": 1.5,
         "array": [each.high - each.value for each in intervals],
@@ -166,7 +166,7 @@ def error_bars(intervals: Sequence[Interval], colour: str = VERIFIED_COLOUR) -> 
 
 
 def _add_default(figure: go.Figure, view: FrontView) -> None:
-    """The star: the verified default, or trial 0 where nothing was verified."""
+    """Add the star: the verified default, or trial 0 if nothing was verified."""
     if view.reference is not None:
         height = view.scale.interval(view.reference.y)
         place = view.reference.x.value, height.value
@@ -198,7 +198,7 @@ def _add_default(figure: go.Figure, view: FrontView) -> None:
 
 
 def growth_figure(growth: Growth) -> go.Figure:
-    """The hypervolume against the wall time of the trials."""
+    """Plot the hypervolume against the wall time of the trials."""
     figure = new_figure("wall time of the trials so far, s", "hypervolume, % of the box")
     figure.add_trace(
         go.Scatter(
@@ -211,7 +211,7 @@ def growth_figure(growth: Growth) -> go.Figure:
 
 
 def runtimes_figure(runtimes: RuntimeMap) -> go.Figure:
-    """Time an image takes by runtime setting and batch size, the fastest settings on top."""
+    """Plot the time per image by runtime setting and batch size, the fastest setting on top."""
     settings = runtimes.contenders(math.inf)
     sizes = runtimes.batch_sizes
     times = [
@@ -244,7 +244,7 @@ def _microseconds(value: float) -> str:
 
 
 def cpu_figure(result: StudyResult) -> go.Figure:
-    """User, system and I/O-wait share of each trial's cores."""
+    """Plot the user, system and I/O-wait share of each trial's cores."""
     measured = _measured(result)
     figure = new_figure("trial", "CPU, % of the trial's cores")
     for name, field, colour in (
@@ -260,7 +260,7 @@ def cpu_figure(result: StudyResult) -> go.Figure:
 
 
 def memory_figure(result: StudyResult) -> go.Figure:
-    """Average and maximum memory of each trial's process tree."""
+    """Plot the average and maximum memory of each trial's process tree."""
     measured = _measured(result)
     figure = new_figure("trial", "memory, MiB")
     for name, field, colour in (
@@ -293,7 +293,7 @@ def _bar(
 
 
 def curves_figure(result: StudyResult) -> go.Figure:
-    """Accuracy while training, of the default and of the front's trials (at most twelve)."""
+    """Plot the accuracy during training, of the default and the front's runs (at most twelve)."""
     figure = new_figure("train time, s", "validation accuracy, %")
     curves = [point for each in curve_trials(result) for point in each.checkpoints]
     times = [point.train_time_s for point in curves if point.train_time_s > 0]
@@ -315,7 +315,7 @@ def curves_figure(result: StudyResult) -> go.Figure:
 
 
 def curve_trials(result: StudyResult) -> list[TrialResult]:
-    """The default and the runs behind the front that have a curve, twelve at most."""
+    """Return the default and the runs behind the front that have a curve, at most twelve."""
     origins = {
         each.trial.number: None for each in [*filter(None, [result.default]), *result.front]
     }
@@ -325,7 +325,7 @@ def curve_trials(result: StudyResult) -> list[TrialResult]:
 
 
 def new_figure(x_title: str, y_title: str, height: int = 380) -> go.Figure:
-    """An empty figure in the page's style."""
+    """Create an empty figure in the page's style."""
     axis = {"gridcolor": GREY, "zeroline": False, "automargin": True, "exponentformat": "none"}
     figure = go.Figure()
     figure.update_layout(

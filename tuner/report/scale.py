@@ -1,4 +1,4 @@
-"""How figures are laid out in height: as they are, or accuracies by their errors."""
+"""The vertical scale of plots: linear, or logarithmic in the error of an accuracy."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Scale:
     """An axis.
 
     Attributes:
-        least_error: For accuracies in percent, the error (percent) below which nothing is told
-            apart; heights are then minus the decimal logarithm of the error, so that 98.8 and
-            99.1 lie as far apart as 88 and 91. 0 for a linear axis.
+        least_error: For accuracies in percent, the error (percent) below which all values are
+            drawn at one height. Heights are then minus the decimal logarithm of the error, so
+            that 98.8 and 99.1 lie as far apart as 88 and 91. 0 for a linear axis.
     """
 
     least_error: float = 0.0
@@ -34,21 +34,21 @@ class Scale:
         return not self.least_error
 
     def height(self, value: float) -> float:
-        """Where a value is drawn; a better one is never lower."""
+        """Return where a value is drawn; a larger value is never lower."""
         if self.is_linear:
             return value
         return -math.log10(max(self.least_error, 100.0 - value))
 
     def interval(self, values: Interval) -> Interval:
-        """Where a value and the ends of its interval are drawn."""
+        """Return where a value and the ends of its interval are drawn."""
         return Interval(*map(self.height, (values.value, values.low, values.high)))
 
     def value(self, height: float) -> float:
-        """What is drawn at a height."""
+        """Return the value that is drawn at a height."""
         return height if self.is_linear else 100.0 - 10.0**-height
 
     def ticks(self, low: float, high: float) -> list[float]:
-        """Round accuracies from ``low`` to ``high``, ascending, at least four where there are."""
+        """Return ascending round accuracies from ``low`` to ``high``, at least 4 if possible."""
         found: list[float] = []
         for steps in _STEPS:
             round_ones = [each for each in _accuracies(steps) if low <= each <= high]
@@ -62,12 +62,15 @@ LINEAR = Scale()
 
 
 def error_scale(accuracies: Sequence[float]) -> Scale:
-    """The scale for accuracies in percent, one without any error half as far as the next."""
+    """Return the scale for accuracies in percent.
+
+    ``least_error`` is half the smallest error above 0, or 0.5 if that is smaller.
+    """
     errors = [100.0 - each for each in accuracies if each < 100.0]
     return Scale(min([1.0, *errors]) / 2)
 
 
 def _accuracies(steps: Sequence[float]) -> list[float]:
-    """100 less each step of each decade of errors from 100 to 0.001 %, ascending."""
+    """Return 100 minus each step of the error decades from 0.001 to 10 %, ascending."""
     errors = [step * 10.0**decade for decade in range(-3, 2) for step in steps]
     return sorted(round(100.0 - each, 6) for each in errors)

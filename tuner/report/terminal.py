@@ -1,4 +1,4 @@
-"""The summary on a terminal: a table from 100 columns on, a list of blocks below that."""
+"""The summary on a terminal: a table from 100 columns, a list of blocks on narrower ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HEADINGS = (
 
 
 def print_summary(result: StudyResult, console: Console) -> None:
-    """Print what was found: warnings first, the verified table, and how it was measured.
+    """Print the findings: warnings, the verified table, and how it was measured.
 
     Args:
         result: The study, complete or not.
@@ -56,8 +56,8 @@ def print_summary(result: StudyResult, console: Console) -> None:
 def print_opening(
     console: Console, title: str, warnings: Iterable[str], lines: Iterable[str], verified: bool
 ) -> None:
-    """Print what stands above the table: what was studied, warnings, and what was found."""
-    # a terminal of another encoding shows "?" for what it lacks rather than ending the study
+    """Print what comes above the table: the subject of the study, warnings, and the findings."""
+    # a terminal shows "?" for characters that its encoding lacks, instead of ending the study
     reconfigure = getattr(console.file, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
@@ -70,7 +70,7 @@ def print_opening(
 
 
 def _opening_line(line: str) -> RenderableType:
-    """A line of the findings; what stands before its colon in a column of its own."""
+    """Lay out a line of the findings; the label before its colon gets its own column."""
     label, colon, text = line.partition(": ")
     if not colon or len(label) > _LABEL_WIDTH:
         return Text(line)
@@ -82,7 +82,7 @@ def _opening_line(line: str) -> RenderableType:
 
 
 def print_closing(console: Console, notes: Iterable[str], command: str) -> None:
-    """Print what stands below the table: how it was measured, and how to go on."""
+    """Print what comes below the table: how it was measured, and how to resume."""
     console.print()
     grid = Table.grid(padding=(0, 1))
     for note in notes:
@@ -93,7 +93,7 @@ def print_closing(console: Console, notes: Iterable[str], command: str) -> None:
 
 
 def header(result: StudyResult) -> str:
-    """What was tuned, on what: "Caffe 1.0 · mnist · model lenet · cores 2 of 2"."""
+    """Describe what was tuned and where: "Caffe 1.0 · mnist · model lenet · cores 2 of 2"."""
     facts = [result.title, result.dataset, f"model {result.model}"]
     facts += [f"cores {result.machine['cores']}"] if "cores" in result.machine else []
     facts += [f"Python {version}" for version in _python(result)]
@@ -131,7 +131,7 @@ def _cells(row: VerifiedRow, wide: bool) -> Iterable[Text]:
     yield _named(row, name, params)
     yield stack(row.accuracy, "")
     yield stack(row.train_time, "")
-    # a narrow table has no room for the notes: its verdicts say the same
+    # a narrow table has no room for the notes; the verdicts say the same
     yield stack((*row.speedup, row.notes[0] if wide else ""), tone)
     value, ends = row.gain
     ends = ends if wide else ends.replace(" to ", "…")
@@ -143,7 +143,7 @@ def _cells(row: VerifiedRow, wide: bool) -> Iterable[Text]:
 
 
 def _named(row: VerifiedRow, name: str, params: Iterable[str]) -> Text:
-    """The name, below it what it answers or was verified for, and its params."""
+    """Stack the name, the role (what it answers or was verified for) and the params."""
     text = Text(name, style="bold")
     if row.role != "reference":
         text.append(f"\n{row.role}", style="bold green" if row.proven else "dim not bold")
@@ -153,7 +153,7 @@ def _named(row: VerifiedRow, name: str, params: Iterable[str]) -> Text:
 
 
 def stack(lines: Iterable[str], style: str) -> Text:
-    """The first line in ``style``, the others dim below it; empty ones are left out."""
+    """Stack lines: the first in ``style``, the others dim below it, without the empty ones."""
     first, *others = lines
     text = Text(first, style=style)
     for other in filter(None, others):
@@ -162,7 +162,7 @@ def stack(lines: Iterable[str], style: str) -> Text:
 
 
 def _block(row: VerifiedRow) -> Text:
-    """One configuration as lines, for a terminal too narrow for columns."""
+    """Format one configuration as lines, for a terminal too narrow for columns."""
     lines = [
         ("params", printable(row.params)),
         ("test accuracy", _joined(row.accuracy, " %")),
@@ -187,7 +187,7 @@ def _joined(figure: tuple[str, str], unit: str, note: str = "") -> str:
 
 
 def _front_table(result: StudyResult) -> Table:
-    """The front of the validation split, where nothing was verified."""
+    """Build the table of the front on the validation split, for when nothing was verified."""
     table = Table(
         title=f"Front on the validation split. {NOT_VERIFIED}",
         title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,

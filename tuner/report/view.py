@@ -1,6 +1,6 @@
-"""What the pictures of a study show, worked out once for the page and for the PNG.
+"""The content of a study's pictures, computed once for the page and the PNG.
 
-Values are as printed: accuracies in percent, times in seconds, memory in MiB.
+Values are in printed units: accuracies in percent, times in seconds, memory in MiB.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tuner.values.trial import Interval, TrialResult
 from tuner.values.verified import Verified
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D31", "#7F7F7F")
-"""Okabe and Ito's colours, told apart without red and green; vermilion is kept for verified."""
+"""Okabe and Ito's colours, safe for red-green colour blindness; vermilion marks verified."""
 
 VERIFIED_COLOUR = "#D55E00"
 LIMIT_COLOUR = "#009E73"
-_PADDING = 0.18  # of the range across, left and right of it
+_PADDING = 0.18  # of the range of x, left and right of it
 _MARGIN = 0.08  # of the picture's height, above and below what matters
 
 
@@ -34,7 +34,7 @@ class Point:
     """A usable trial in the picture.
 
     Attributes:
-        result: The trial, or what was derived from one.
+        result: The trial, or the point derived from one.
         x, y: Where it is drawn.
         on_front: Whether no other trial dominates it, over all objectives.
     """
@@ -52,10 +52,10 @@ class VerifiedPoint:
     Attributes:
         point: The configuration.
         x, y: Where it is drawn, with its intervals.
-        answers: Which of the three answers it is, in small letters.
-        title: What it is called where it is none.
-        label_y, side: The value of ``y`` at which its label is fastened, and on which side of
-            that it covers least: "top left", "bottom center" …
+        answers: The answers that it gives, in lower case.
+        title: Its name if it gives none; if this is empty too, the name of ``point``.
+        label_y, side: The value of ``y`` where its label is attached, and the side on which the
+            label covers least: "top left", "bottom center" …
     """
 
     point: Verified
@@ -68,12 +68,12 @@ class VerifiedPoint:
 
     @property
     def heights(self) -> tuple[float, ...]:
-        """Where a label may be fastened: at the mark, and at the ends of its interval."""
+        """Where a label may be attached: at the mark and at the ends of its interval."""
         return self.y.value, self.y.high, self.y.low
 
     @property
     def label(self) -> str:
-        """What it answers, or its name; and how much faster it is where that is significant."""
+        """Its answers or its name, with the accuracy gain or the speed-up if significant."""
         name = ", ".join(self.answers) or printable(self.title or self.point.name)
         if self.answers == (MOST_ACCURATE,):
             return f"{name}: {100 * self.point.gain:+.2f} points"
@@ -88,21 +88,23 @@ class FrontView:
     """The Pareto picture.
 
     Attributes:
-        x: Objective across; ``None`` for the trial's number, where there is one objective only.
-        y: Objective upwards.
-        groups: The usable trials by what colours them (their BLAS library), names in order.
+        x: Objective on the horizontal axis; ``None`` for the trial's number, if there is only one
+            objective.
+        y: Objective on the vertical axis.
+        groups: The usable trials by colour group (their BLAS library), names in order.
         line: Corners of the front in these two objectives, from left to right.
         default: Trial 0, if usable.
-        verified: The verified configurations, the default among them, in no order.
+        verified: The verified configurations including the default, in no order.
         log_x: Whether ``x`` can be drawn on a logarithmic axis.
-        y_range: What to show of ``y``, so that the front fills the picture.
-        hidden: Usable trials outside ``y_range``.
-        line_name: What ``line`` is called in legends.
-        scale: How ``y`` is laid out in height.
-        floor: Accuracy, %, below which nothing is a front worth having; ``None`` for other ``y``.
-        lossless: From the lowest accuracy, %, that counts as no loss up to the default's;
-            ``None`` where no default was verified or ``y`` is no accuracy.
-        part: Which first part of the default is drawn, in words; empty for the whole.
+        y_range: The visible range of ``y``, so that the front fills the picture.
+        hidden: Number of usable trials outside ``y_range``.
+        line_name: The name of ``line`` in legends.
+        scale: The scale of ``y``.
+        floor: Least accuracy of interest, %; ``None`` if ``y`` is no accuracy or the default's
+            accuracy is not known.
+        lossless: The lowest accuracy that counts as no loss and the default's accuracy, %;
+            ``None`` if no default was verified or ``y`` is no accuracy.
+        part: The first part of the default that is drawn, in words; empty for the whole.
     """
 
     x: Objective | None
@@ -127,12 +129,12 @@ class FrontView:
 
     @property
     def default_title(self) -> str:
-        """What the default is called: "default", or "default, first part"."""
+        """The name of the default: "default" or "default, first part"."""
         return f"default, {FIRST_PART}" if self.part else "default"
 
     @property
     def x_range(self) -> tuple[float, float]:
-        """What to show of ``x``: all that is in ``y_range``, with room for labels beside it."""
+        """The visible range of ``x``: all points in ``y_range``, with room for labels."""
         bottom, top = self.y_range
         seen = [each.x for each in self.points if bottom <= each.y <= top]
         seen = [*seen, *(each.x.value for each in self.verified)] or [e.x for e in self.points]
@@ -146,7 +148,7 @@ class FrontView:
         return low - room, high + room
 
     def spot(self, x: float, y: float) -> Spot:
-        """Where a point lies in the picture, as fractions of its width and height."""
+        """Return where a point lies in the picture, as fractions of its width and height."""
         left, right = self.x_range
         bottom, top = self.height_range
         if self.log_x:
@@ -166,7 +168,7 @@ class FrontView:
 
 
 def view_front(result: StudyResult) -> FrontView:
-    """Lay the study out over its first two objectives, accuracy upwards where it is one."""
+    """Lay out the study over its first two objectives, with any accuracy on the vertical axis."""
     x, y = choose_axes(result.objectives)
     floor = _floor(result) if is_accuracy(y) else None
     points = _points(result, x, y, floor)
@@ -207,12 +209,12 @@ def view_front(result: StudyResult) -> FrontView:
 
 
 def _title(result: StudyResult, point: Verified) -> str:
-    """What the default is called where only its first part is known; else empty."""
+    """Return the default's title if only its first part is known; else an empty string."""
     return f"default, {FIRST_PART}" if point.is_default and result.default_part else ""
 
 
 def _with_sides(view: FrontView) -> list[VerifiedPoint]:
-    """The verified configurations, their labels where they cover no mark and no other label."""
+    """Return the verified configurations with labels placed to cover as little as possible."""
     ordered = sorted(view.verified, key=lambda each: (not each.answers, each.x.value))
     spots = [[view.spot(each.x.value, height) for height in each.heights] for each in ordered]
     covers = [spot for own in spots for spot in own]
@@ -227,7 +229,7 @@ def _with_sides(view: FrontView) -> list[VerifiedPoint]:
 
 
 def rises(line: Sequence[Point]) -> list[Spot]:
-    """Places along the steps of a front, which no label should cover."""
+    """Return places along the steps of a front, which no label should cover."""
     return [
         (right.x, left.y + part * (right.y - left.y))
         for left, right in itertools.pairwise(line)
@@ -236,7 +238,7 @@ def rises(line: Sequence[Point]) -> list[Spot]:
 
 
 def _floor(result: StudyResult) -> float | None:
-    """The least accuracy of interest, %; ``None`` where the default's is not known."""
+    """Return the least accuracy of interest, %; ``None`` if the default's is not known."""
     default = verified_default(result)
     if default is not None:
         return 100 * least_of_interest(default.test_accuracy.value)
@@ -258,12 +260,15 @@ def _lossless(result: StudyResult) -> tuple[float, float] | None:
 
 
 def is_accuracy(objective: Objective) -> bool:
-    """Whether it is one that is shown in percent."""
+    """Return whether an objective is an accuracy, which is shown in percent."""
     return objective.metric.endswith("accuracy")
 
 
 def choose_axes(objectives: Sequence[Objective]) -> tuple[Objective | None, Objective]:
-    """The two objectives to draw: the first two, an accuracy upwards; one alone goes upwards."""
+    """Choose the x and y axes among the first two objectives.
+
+    An accuracy goes on y, else the first objective. A single objective goes on y.
+    """
     if len(objectives) == 1:
         return None, objectives[0]
     first, second = objectives[:2]
@@ -273,7 +278,7 @@ def choose_axes(objectives: Sequence[Objective]) -> tuple[Objective | None, Obje
 
 
 def label(objective: Objective | None) -> str:
-    """An axis title with its unit: "train time, s"."""
+    """Return an axis title with its unit: "train time, s"."""
     if objective is None:
         return "trial number"
     words = objective.name.replace("_", " ")
@@ -285,41 +290,41 @@ def label(objective: Objective | None) -> str:
 
 
 def height_label(view: FrontView) -> str:
-    """The title of the axis upwards."""
+    """Return the title of the vertical axis."""
     return "accuracy, % (log scale of the error)" if not view.scale.is_linear else label(view.y)
 
 
 def limit(view: FrontView) -> str:
-    """What the band of ``lossless`` is called in legends."""
+    """Name the band of ``lossless`` for legends."""
     low, high = view.lossless or (0.0, 0.0)
     kept = "same accuracy" if view.part else "no loss"
     return f"{kept}: at most {high - low:.2g} points below the default"
 
 
 def shown(objective: Objective, value: float) -> float:
-    """An objective's value as printed: a fraction becomes percent."""
+    """Convert an objective's value to its printed unit: an accuracy becomes percent."""
     return 100 * value if is_accuracy(objective) else value
 
 
 def quantity(objective: Objective | None, value: float) -> str:
-    """A drawn value with its unit: "8.1 s", "97.5 %", "trial 4"."""
+    """Format a drawn value with its unit: "8.1 s", "97.5 %", "trial 4"."""
     return f"trial {value:.0f}" if objective is None else f"{rounded(value)}{_unit(objective)}"
 
 
 def rounded(value: float) -> str:
-    """Four digits, never as a power of ten: 0.0123, 8.1, 12,345."""
+    """Format with four digits, as a whole number from 10,000 on: 0.0123, 8.1, 12,345."""
     return f"{value:,.4g}" if abs(value) < 9_999.5 else f"{value:,.0f}"
 
 
 def log_ticks(values: Sequence[float]) -> list[float]:
-    """The 1, 2 and 5 of each decade from the least to the greatest of ``values``, all above 0."""
+    """Return 1, 2 and 5 of each decade around the range of ``values``, all above 0."""
     decades = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
     ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
     return [each for each in ticks if min(values) / 2 <= each <= max(values) * 2]
 
 
 def usable_points(result: StudyResult) -> list[TrialResult]:
-    """The points for which every objective was measured as a finite number."""
+    """Return the usable points for which every objective is a finite number."""
     return [
         each
         for each in result.points
@@ -348,7 +353,7 @@ def _points(
 
 
 def _verified_value(point: Verified, objective: Objective | None) -> Interval | None:
-    """A verified figure as drawn, ``None`` where verification does not measure it."""
+    """Return a verified figure in printed units; ``None`` if verification does not measure it."""
     if objective is None:
         return Interval(*[float(point.trial_number)] * 3)
     name = "test_accuracy" if objective.metric == "val_accuracy" else objective.metric
@@ -367,7 +372,7 @@ def _focus(
     scale: Scale,
     floor: float | None,
 ) -> tuple[float, float]:
-    """The range of ``y`` that matters: front, default and verified, with a margin."""
+    """Return the range of ``y`` that matters: front, default and verified, with a margin."""
     matter = [each.y for each in points if each.on_front or each.result.trial.is_default]
     matter += [end for each in verified for end in (each.y.low, each.y.high)]
     matter = [each for each in matter if _worth(each, floor)] or matter

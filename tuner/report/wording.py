@@ -1,4 +1,4 @@
-"""What may be said of a study, in words and rounded figures, the same on terminal and page."""
+"""Texts and rounded figures of a study, the same on terminal and page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tuner.values.verified import Verified
 
 NOT_VERIFIED = "Not verified: nothing may be claimed."
 _MIB = 2**20
-_FACTORS_WITHIN = 1.25  # else the time an iteration takes depends on more than batch and runtime
-_LEAST_RUNS = 3  # fewer do not tell that from a machine that was slow meanwhile
+_FACTORS_WITHIN = 1.25  # else time per iteration depends on more than batch and runtime
+_LEAST_RUNS = 3  # with fewer runs the machine may just have been slow for a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class VerifiedRow:
 
     Attributes:
         point: The figures themselves.
-        role: What it answers, or was verified for.
+        role: What it answers, or what it was verified for.
         proven: Whether it is one of the answers.
         params: In a few words.
-        accuracy, train_time, speedup, gain: Value and interval: percent, seconds, times,
+        accuracy, train_time, speedup, gain: Value and interval: percent, seconds, ratio,
             percentage points; the last two are empty for the default.
         cpu: User and system time, seconds.
         memory: Average and maximum, MiB.
-        notes: For ``speedup`` and ``gain``: "not significant" where that is so.
+        notes: For ``speedup`` and ``gain``: "not significant" or empty.
         tone: ``reference``, ``good``, ``trade`` (faster or better, at a price) or ``none``.
     """
 
@@ -58,7 +58,7 @@ class VerifiedRow:
 
 
 def verified_rows(result: StudyResult) -> list[VerifiedRow]:
-    """The verified configurations, rounded, in their order: the default first."""
+    """Return the verified configurations, rounded, in their order: the default first."""
     return [_row(result, point) for point in result.verified]
 
 
@@ -84,7 +84,7 @@ def _row(result: StudyResult, point: Verified) -> VerifiedRow:
 
 
 def _gain(point: Verified) -> tuple[str, str]:
-    """The gain and its interval; where the params are the default's there is none to measure."""
+    """Return the accuracy gain and its interval; no interval with the default's own params."""
     versus = point.against_default
     if versus is None:
         return "", ""
@@ -100,14 +100,14 @@ def _percent_with_range(figure: Interval, sign: str, to: str) -> tuple[str, str]
 
 
 def _with_range(figure: Interval) -> tuple[str, str]:
-    """Three digits of the value, and its ends to the same decimal place."""
+    """Format the value with three digits, and both ends to the same decimal place."""
     digits = 0 if figure.value >= 99.95 else 1 if figure.value >= 9.995 else 2
     value, low, high = (f"{each:,.{digits}f}" for each in (figure.value, figure.low, figure.high))
     return value, f"{low}–{high}"
 
 
 def significance_notes(point: Verified) -> tuple[str, str]:
-    """For the speed-up and for the accuracy gain: "not significant" or nothing."""
+    """Return "not significant" or an empty string for the speed-up and the accuracy gain."""
     if point.is_default:
         return ("", "")
     note = "not significant"
@@ -126,7 +126,7 @@ def _tone(point: Verified) -> str:
 
 
 def headline(result: StudyResult) -> list[str]:
-    """What was found: three answers and what is below them, or why there are none; a line each."""
+    """Return the findings, one line each: the answers and trade-offs, or why there are none."""
     if not any(each.usable for each in result.trials):
         return ["No trial gave usable figures: there is nothing to compare."]
     answers = three_answers(result)
@@ -137,7 +137,7 @@ def headline(result: StudyResult) -> list[str]:
 
 
 def footnotes(result: StudyResult) -> list[str]:
-    """How the figures came about, and what was left out, one line each."""
+    """Explain how the figures were obtained and what was left out, one line each."""
     notes = [*_time_notes(result), *_accuracy_notes(result), *_composed_notes(result)]
     if result.verified:
         confidence = f"{100 * result.verified[0].confidence:g} %"
@@ -152,7 +152,7 @@ def footnotes(result: StudyResult) -> list[str]:
 
 
 def _sure(result: StudyResult) -> str:
-    """With what confidence which are on the front: "100 % trial 4, trial 8; 52 % default"."""
+    """List the confidence of being on the front: "100 % trial 4, trial 8; 52 % default"."""
     names: dict[str, list[str]] = {}
     for each in sorted(result.verified, key=lambda each: -each.on_front):
         names.setdefault(f"{100 * each.on_front:.0f} %", []).append(each.name)
@@ -165,7 +165,7 @@ def _as_sentence(text: str) -> str:
 
 
 def _time_notes(result: StudyResult) -> list[str]:
-    """How the times of the verified configurations came about, a line for each way."""
+    """Explain how the times of the verified configurations were obtained, one line per way."""
     whole = [each for each in result.verified if each.full_runs and not each.rate_runs]
     mixed = [each for each in result.verified if each.full_runs and each.rate_runs]
     rates = [each for each in result.verified if not each.full_runs]
@@ -189,7 +189,7 @@ def _time_notes(result: StudyResult) -> list[str]:
 
 
 def _rate(measured: Sequence[Verified]) -> str:
-    """What a rate is of: "from its rate over 10 % of the iterations, in 2 interleaved runs"."""
+    """Describe a rate: "from its rate over 10 % of the iterations, in 2 interleaved runs"."""
     shares = _ends([100 * each.rate_share for each in measured])
     runs = _extent([each.rate_runs for each in measured], "interleaved run")
     whose = "their rates" if measured[1:] else "its rate"
@@ -197,7 +197,7 @@ def _rate(measured: Sequence[Verified]) -> str:
 
 
 def _extent(numbers: Sequence[int], noun: str) -> str:
-    """Numbers of things, the least and the greatest: "2 runs", "2–5 runs"."""
+    """Format the least and the greatest of several counts: "2 runs", "2–5 runs"."""
     most = max(numbers)
     return count(most, noun) if min(numbers) == most else f"{_ends(numbers)} {noun}s"
 
@@ -208,7 +208,7 @@ def _ends(numbers: Sequence[float]) -> str:
 
 
 def _names(result: StudyResult, points: Sequence[Verified]) -> str:
-    """What a sentence calls them: "the default and runtime only"."""
+    """Join the names of configurations for a sentence: "the default and runtime only"."""
     default = "the default's first part" if result.default_part else "the default"
     said = [default if each.is_default else printable(each.name) for each in points]
     *first, last = said
@@ -216,7 +216,7 @@ def _names(result: StudyResult, points: Sequence[Verified]) -> str:
 
 
 def _accuracy_notes(result: StudyResult) -> list[str]:
-    """Where accuracies come from that are not those of a configuration's own runs."""
+    """Explain the source of accuracies that do not come from a configuration's own runs."""
     notes = [_as_sentence(result.reference)] if result.reference else []
     told = result.default is not None and bool(result.default.accuracy_from)  # by the reference
     default = verified_default(result)
@@ -230,7 +230,7 @@ def _accuracy_notes(result: StudyResult) -> list[str]:
 
 
 def _composed_notes(result: StudyResult) -> list[str]:
-    """Composed and verified times side by side, and what the race threw away."""
+    """Compare composed with verified figures, and report what the race discarded."""
     notes = [_composed_note(each, *each.composed) for each in result.verified if each.composed]
     runtimes = result.runtimes
     if runtimes is not None:
@@ -258,7 +258,7 @@ def _composed_notes(result: StudyResult) -> list[str]:
 
 
 def _composed_note(point: Verified, time_s: float, accuracy: float) -> str:
-    """Composed and verified figures of one; of the time alone where only that was measured."""
+    """Compare composed and verified figures; only the times if the accuracy was not measured."""
     composed = f"{format_seconds(time_s)} s"
     verified = f"{format_seconds(point.train_time_s.value)} s"
     if not point.accuracy_from:
@@ -270,13 +270,13 @@ def _composed_note(point: Verified, time_s: float, accuracy: float) -> str:
 
 
 def status_counts(trials: Iterable[TrialResult]) -> str:
-    """How many trials ended how: "14 COMPLETE, 1 STOPPED"."""
+    """Count the trials by status: "14 COMPLETE, 1 STOPPED"."""
     counted = Counter(each.status for each in trials)
     return ", ".join(f"{counted[each]} {each.value}" for each in TrialStatus if counted[each])
 
 
 def disturbance_notes(result: StudyResult) -> list[str]:
-    """How many measurements were thrown away, what that cost, and how many stand disturbed."""
+    """Count the measurements that were discarded, with their cost, and those kept as disturbed."""
     runs = (*result.trials, *result.verifications)
     marked = sum(1 for each in runs if each.measurement and each.measurement.disturbed)
     notes = []
@@ -292,19 +292,19 @@ def disturbance_notes(result: StudyResult) -> list[str]:
 
 
 def interruption(result: StudyResult) -> str:
-    """How to go on with a study that was cut short; empty for a complete one."""
+    """Tell how to resume an interrupted study; empty for a complete one."""
     if result.complete:
         return ""
     return f"Interrupted: what is here was measured; resume with {result.command}"
 
 
 def front_label(result: TrialResult) -> str:
-    """A trial and its params in words, for hover texts and lists."""
+    """Describe a trial and its params, for hover texts and lists."""
     return f"{result.trial.title}: {describe_params(result.params)}"
 
 
 def objective_text(trial: TrialResult, objective: Objective) -> str:
-    """A trial's value of an objective, in the objective's unit; accuracies in percent."""
+    """Format a trial's value of an objective, in the objective's unit; accuracies in percent."""
     value = objective.value(trial.metrics)
     return (
         f"{100 * value:.2f} %" if objective.metric.endswith("accuracy") else format_seconds(value)
@@ -312,5 +312,5 @@ def objective_text(trial: TrialResult, objective: Objective) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things: "1 trial", "2 trials"."""
+    """Format a count with its noun: "1 trial", "2 trials"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

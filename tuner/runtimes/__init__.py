@@ -1,6 +1,6 @@
 """Runtimes: the interpreter and libraries a framework runs in, installed when first needed.
 
-``find_runtime`` knows a framework's runtime, ``ensure_installed`` makes it available, and
+``find_runtime`` returns a framework's runtime, ``ensure_installed`` makes it available, and
 ``Runtime.command`` with ``Runtime.environment`` say how a worker starts in it.
 """
 
@@ -39,12 +39,12 @@ _KINDS: dict[str, type[Runtime]] = {
 def find_runtime(
     framework: FrameworkConfig, home: Path | None = None, *, sandbox: bool = True
 ) -> Runtime:
-    """The runtime of a framework, installed or not.
+    """Return the runtime of a framework, installed or not.
 
     Args:
-        framework: Whose.
-        home: Cache folder it lives in; ``tuner_home()`` if not given.
-        sandbox: Whether its workers may run in a sandbox only.
+        framework: Framework whose runtime it is.
+        home: Cache folder of the runtimes; ``tuner_home()`` if not given.
+        sandbox: Whether its workers must run in a sandbox.
 
     Raises:
         ConfigError: If its kind is unknown.
@@ -56,7 +56,7 @@ def find_runtime(
 
 
 def ensure_installed(runtime: Runtime, progress: ProgressCallback = no_progress) -> None:
-    """Install the runtime if it is not here.
+    """Install the runtime if it is not installed.
 
     Raises:
         RuntimeUnavailable: If it cannot be installed, or may not be (``runtime.install=never``).

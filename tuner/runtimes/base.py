@@ -1,7 +1,7 @@
-"""What all kinds of runtime share: where they live, how they are installed, how a worker starts.
+"""The base of all kinds of runtime: their folders, their installation, how a worker starts.
 
-An installation is built in a folder beside its final place, verified there, and renamed: a
-folder with the final name is always whole.
+An installation is built in a folder next to its final place, verified there, and renamed: a
+folder with the final name is always complete.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Runtime(abc.ABC):
 
     Attributes:
         framework: Whose runtime it is.
-        folder: Where it is installed; named by what defines it, so a changed definition is
+        folder: Where it is installed; named after its definition, so a changed definition is
             another runtime.
-        downloads: What was fetched for it, kept so that a second attempt need not fetch it again.
-        cache: Folder for what its workers compile; used where its configuration asks for one.
+        downloads: Folder of files fetched for it, so that a second attempt need not fetch them.
+        cache: Folder for what its workers compile; used if its configuration asks for one.
         log: Output of the commands that installed it.
     """
 
@@ -76,7 +76,7 @@ class Runtime(abc.ABC):
 
     @property
     def root(self) -> Path | None:
-        """The file system the worker sees; ``None`` for the machine's own."""
+        """The file system that the worker sees; ``None`` for the machine's own."""
         return None
 
     @property
@@ -84,7 +84,7 @@ class Runtime(abc.ABC):
         """Whether workers run in a sandbox.
 
         Raises:
-            RuntimeUnavailable: If they are to, and none can be had here.
+            RuntimeUnavailable: If they must, and no sandbox works here.
         """
         fault = sandbox_fault() if self._confined else ""
         if fault:
@@ -96,41 +96,41 @@ class Runtime(abc.ABC):
 
     @abc.abstractmethod
     def packages(self) -> dict[str, str]:
-        """Version really installed of each package, by name."""
+        """Return the installed version of each package, by name."""
 
     @abc.abstractmethod
     def _build(self, progress: ProgressCallback) -> None:
         """Fill ``folder``, which exists and is empty."""
 
     def _needs(self) -> list[Problem]:
-        """What this kind lacks to be installed, disk space apart."""
+        """Return what this kind lacks for installation, disk space aside."""
         return []
 
     def _exposed(self) -> list[Path]:
-        """Files and folders of the runtime that the worker reads outside ``root``."""
+        """Return files and folders of the runtime that the worker reads outside ``root``."""
         return []
 
     def installed(self) -> bool:
-        """Whether it is here, whole and verified. Costs one look at a file."""
+        """Return whether it is installed, complete and verified. Cheap: looks at one file."""
         return (self.folder / _STAMP).is_file()
 
     def describe(self) -> str:
-        """Where it is, its size on disk and how long it took to install, in a few words."""
+        """Describe in a few words where it is, its size on disk and its installation time."""
         if not self.fetches:
             return self.interpreter
         try:
             stamp = json.loads((self.folder / _STAMP).read_text())
             cost = f" ({stamp['size_mb']:,} MB, installed in {stamp['seconds']} s)"
-        except (OSError, ValueError, KeyError):  # of a version that kept no such figures
+        except (OSError, ValueError, KeyError):  # written by a version without these figures
             cost = ""
         return f"{self.folder}{cost}"
 
     def missing(self) -> list[Problem]:
-        """What keeps it from being installed on this machine; empty if it is installed."""
+        """Return what prevents its installation on this machine; empty if it is installed."""
         return [] if self.installed() else [*self._needs(), *self._disk_space()]
 
     def environment(self, params: Params) -> dict[str, str]:
-        """The variables that ``params`` decide, and no others.
+        """Return the variables that ``params`` decide, and no others.
 
         Raises:
             ConfigError: If the framework has no such BLAS, kernel or number of threads.
@@ -141,22 +141,22 @@ class Runtime(abc.ABC):
         }
 
     def inherited(self) -> dict[str, str]:
-        """The variables of this process that workers get, as they name the paths of a build."""
+        """Return the variables of this process that workers get: those naming a build's paths."""
         return {}
 
     def _checked(self) -> dict[str, str]:
-        """What ``verify`` depends on beside the files of the runtime."""
+        """Return what ``verify`` depends on besides the files of the runtime."""
         return {"check": self.framework.runtime.check, **self._check_environment()}
 
     def _check_environment(self) -> dict[str, str]:
-        # a worker never starts without a BLAS either: the loader may find none by itself
+        # as for workers, a BLAS is always chosen: the loader may find none by itself
         params = {"blas": next(iter(self.framework.blas), None)}
         return {**self.inherited(), **self.environment(params)}
 
     def command(
         self, script: Path, *, readable: Sequence[Path], writable: Sequence[Path]
     ) -> list[str]:
-        """The argument list that runs ``script``, sandbox included.
+        """Return the argument list that runs ``script``, sandbox included.
 
         Every path keeps the name it has on this machine.
 
@@ -166,7 +166,7 @@ class Runtime(abc.ABC):
             writable: Folders it may write to; it starts in the first.
 
         Raises:
-            RuntimeUnavailable: If the interpreter is gone, or the sandbox that is needed.
+            RuntimeUnavailable: If the interpreter or the required sandbox is missing.
         """
         apart = [] if any(folder in script.parents for folder in readable) else [script]
         prefix = self._prefix([*readable, *apart], [*writable, *self._shared()])
@@ -176,7 +176,7 @@ class Runtime(abc.ABC):
         """Run the framework's check in the sandbox and return the line it prints.
 
         Raises:
-            RuntimeUnavailable: If it fails: what it said, and what to do.
+            RuntimeUnavailable: If it fails; the message quotes it and has a remedy.
         """
         name = self.framework.name
         option = "-e" if _LUA.match(Path(self.interpreter).name) else "-c"
@@ -194,19 +194,19 @@ class Runtime(abc.ABC):
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RuntimeUnavailable(f"{name}: {error}; {self._repair}") from error
-        # a check prints a version; what runs Lua may end with 0 after an error
+        # a check prints a version; Lua interpreters may exit with 0 after an error
         if done.returncode != 0 or not done.stdout.strip():
             said = last_words(done.stderr or done.stdout)
             raise RuntimeUnavailable(f"{name} does not run: {said}; {self._repair}")
         return (done.stdout.strip().splitlines() or [""])[-1]
 
     def install(self, progress: ProgressCallback = no_progress) -> None:
-        """Make it available; nothing to do where it is.
+        """Install it unless it is installed.
 
-        Of two processes at once the second waits and finds it installed.
+        Of two concurrent processes the second waits and finds it installed.
 
         Raises:
-            RuntimeUnavailable: If that is impossible; nothing half-made is left behind.
+            RuntimeUnavailable: If that is impossible; no partial installation is left behind.
         """
         if self.installed():
             return
@@ -224,7 +224,7 @@ class Runtime(abc.ABC):
             ) from error
 
     def remove(self) -> None:
-        """Delete it, its outdated definitions and what was fetched; nothing to do without them."""
+        """Delete it, its outdated definitions and its downloads, as far as they exist."""
         if not self.folder.parent.is_dir():
             return
         with self._locked(no_progress):
@@ -238,7 +238,7 @@ class Runtime(abc.ABC):
             self.log.unlink(missing_ok=True)
 
     def _shared(self) -> list[Path]:
-        """The cache folder, made where it is missing, or nothing."""
+        """Return the cache folder, made if it is missing, or nothing if none is used."""
         if not self.framework.runtime.cache:
             return []
         self.cache.mkdir(parents=True, exist_ok=True)
@@ -307,11 +307,11 @@ class Runtime(abc.ABC):
         run_logged(command, self.log, self.folder, tick=tick, remedy=remedy)
 
     def _discard(self) -> None:
-        """Delete an installation that was not finished."""
+        """Delete an unfinished installation."""
         delete_tree(self.folder)
 
     def _clear_leftovers(self) -> None:
-        """Delete what killed processes left. Whoever holds the lock owns all of its own name."""
+        """Delete what killed processes left. The lock's holder owns all folders of its name."""
         for folder in self.folder.parent.glob(f"{self.framework.name}-*.partial-*"):
             name, _, pid = folder.name.partition(".partial-")
             if name == self.folder.name or not Path("/proc", pid).exists():
@@ -339,7 +339,7 @@ _PLAIN_ENVIRONMENT = {
 
 
 def _fingerprint(framework: FrameworkConfig) -> str:
-    """Short hash of everything that decides what an installation contains."""
+    """Return a short hash of everything that decides what an installation contains."""
     runtime = framework.runtime
     defined = [platform.machine(), runtime.kind, runtime.suite, runtime.interpreter]
     content = [sorted(runtime.packages), sorted(runtime.wheels), sorted(runtime.links.items())]
@@ -348,7 +348,7 @@ def _fingerprint(framework: FrameworkConfig) -> str:
 
 
 def _never_back(progress: ProgressCallback) -> ProgressCallback:
-    """Fractions are guessed from what has appeared so far, and a guess may turn out high."""
+    """Return a callback whose fraction never falls, as an estimate may turn out too high."""
     highest = 0.0
 
     def report(task: str, fraction: float | None) -> None:
@@ -360,7 +360,7 @@ def _never_back(progress: ProgressCallback) -> ProgressCallback:
 
 
 def _size_mb(folder: Path) -> int:
-    """What a folder takes on disk, in millions of bytes; what has several names counts once."""
+    """Return a folder's size on disk in MB (10^6 bytes); a file of several names counts once."""
     blocks = {
         (status.st_dev, status.st_ino): status.st_blocks
         for place, _, files in os.walk(folder)
@@ -370,6 +370,6 @@ def _size_mb(folder: Path) -> int:
 
 
 def delete_tree(folder: Path) -> None:
-    """Delete a folder; never across a mount point that a killed installation may have left."""
+    """Delete a folder, but never across a mount point that a killed installation left."""
     if folder.is_dir():
         subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False)

@@ -1,7 +1,7 @@
 """Runtimes made of a Debian suite's packages, unpacked into a folder without root.
 
-``mmdebstrap --variant=extract`` runs no maintainer script, so that nothing of this machine can
-be touched; the folder then is the root of the worker's sandbox.
+``mmdebstrap --variant=extract`` runs no maintainer script, so it cannot change this machine. The
+folder becomes the root of the worker's sandbox.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tuner.values.errors import RuntimeUnavailable
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _ARCHIVES = Path("var/cache/apt/archives")
 _LISTING = "packages.txt"
-# the packages that went in, as only this hook is told; $1 is the new root
+# lists the unpacked packages, which only this hook is told; $1 is the new root
 _LIST_HOOK = f'printf "%s\\n" $MMDEBSTRAP_ESSENTIAL > "$1/{_LISTING}"'
-# glibc's own, which go with the machine's loader and no other
+# glibc's own libraries, which only work with the loader of their machine
 _GLIBC = re.compile(
     r"(ld|lib(c|m|mvec|dl|pthread|rt|util|resolv|anl|nsl|nss_\w+|thread_db|BrokenLocale"
     r"|SegFault|memusage|pcprofile|c_malloc_debug))[-.]"
@@ -37,7 +37,7 @@ _DEBS_SHARE = 0.12  # size of the .deb files as a fraction of the disk space nee
 
 
 class DebianRuntime(Runtime):
-    """Packages of a Debian suite, with shared libraries of pip wheels beside them."""
+    """Packages of a Debian suite, and shared libraries of pip wheels."""
 
     @property
     def interpreter(self) -> str:
@@ -51,7 +51,7 @@ class DebianRuntime(Runtime):
 
     @property
     def sandboxed(self) -> bool:
-        """Always true. Raises ``RuntimeUnavailable`` where that is impossible."""
+        """Always true. Raises ``RuntimeUnavailable`` if a sandbox is impossible or off."""
         name, fault = self.framework.name, sandbox_fault()
         if fault or not self._confined:
             why = fault or "its suite is the sandbox's file system; leave out sandbox=off"
@@ -59,7 +59,7 @@ class DebianRuntime(Runtime):
         return True
 
     def packages(self) -> dict[str, str]:
-        """Versions of the Debian packages and the wheels; empty before installation."""
+        """Return the versions of the Debian packages and wheels; empty before installation."""
         versions: dict[str, str] = {}
         with suppress(FileNotFoundError):
             for line in (self.root / _LISTING).read_text().split():
@@ -69,7 +69,7 @@ class DebianRuntime(Runtime):
         return versions | ({name: version for name, _, version in pins} if versions else {})
 
     def missing(self) -> list[Problem]:
-        """What keeps it from being installed, or from running once it is."""
+        """Return what prevents installing it, or running it once installed."""
         fault = sandbox_fault()
         fact, _, remedy = fault.partition("; ")
         return [*([Problem(fact, remedy)] if fault else []), *super().missing()]
@@ -113,7 +113,7 @@ class DebianRuntime(Runtime):
         shutil.rmtree(archives)
         shell = self.root / "bin/sh"
         if not shell.exists() and shell.with_name("dash").exists():
-            shell.symlink_to("dash")  # a maintainer script would have
+            shell.symlink_to("dash")  # as a maintainer script would
 
     def _mmdebstrap(self) -> list[str]:
         runtime = self.framework.runtime
@@ -130,7 +130,7 @@ class DebianRuntime(Runtime):
         ]
 
     def _watch(self, progress: ProgressCallback) -> Callable[[], None]:
-        """Tells from what has appeared how far it is: first .deb files, then documentation."""
+        """Return a callback that estimates progress: by .deb files, then by documentation."""
         archives, documents = self.root / _ARCHIVES, self.root / "usr/share/doc"
         expected = self.framework.runtime.size_mb * 10**6 * _DEBS_SHARE or 1.0
         name = self.framework.title
@@ -147,7 +147,7 @@ class DebianRuntime(Runtime):
         return tick
 
     def _keep_downloads(self) -> None:
-        """Move the .deb files, whole and checked, to where the next attempt finds them."""
+        """Move the .deb files, complete and checked, to where the next attempt finds them."""
         kept = self.downloads / "debs"
         kept.mkdir(parents=True, exist_ok=True)
         for deb in (self.root / _ARCHIVES).glob("*.deb"):
@@ -160,11 +160,11 @@ class DebianRuntime(Runtime):
 
 
 def gather_libraries(root: Path, folder: Path) -> None:
-    """Put the shared libraries of an unpacked suite, but glibc's, into one flat folder.
+    """Link the shared libraries of an unpacked suite, except glibc's, into one flat folder.
 
     Args:
-        root: Of the suite, on the same file system.
-        folder: Made here; every library has in it the names it has in the suite.
+        root: Root of the suite, on the same file system as ``folder``.
+        folder: Made here; each library keeps the names that it has in the suite.
     """
     folder.mkdir()
     for inner in ("lib", "usr/lib"):
@@ -181,7 +181,7 @@ def _size(path: Path) -> int:
 
 
 def _source_line(mirror: str, suite: str) -> list[str]:
-    """The source as apt writes it; nothing where mmdebstrap's own default is as good."""
+    """Return the source as apt writes it; nothing if mmdebstrap's own default will do."""
     if not mirror or mirror.startswith("deb "):
         return [mirror] if mirror else []
     signed = f"[signed-by={_KEYRING}] " if _KEYRING.is_file() else ""
@@ -189,7 +189,7 @@ def _source_line(mirror: str, suite: str) -> list[str]:
 
 
 def _apt_network_settings() -> Iterator[str]:
-    """Proxies and certificates of this machine's apt, which mmdebstrap would not look at."""
+    """Yield proxies and certificates of this machine's apt, which mmdebstrap would ignore."""
     try:
         done = subprocess.run(
             ["apt-config", "dump"], capture_output=True, text=True, timeout=10, errors="replace"
@@ -202,7 +202,7 @@ def _apt_network_settings() -> Iterator[str]:
 
 
 def own_mirror(etc: Path = Path("/etc")) -> str:
-    """The mirror of Debian's main section that this machine's apt uses; empty if there is none.
+    """Return the mirror of Debian's main section that this machine's apt uses, or empty.
 
     Args:
         etc: Folder of ``os-release`` and ``apt/``.
@@ -220,7 +220,7 @@ def own_mirror(etc: Path = Path("/etc")) -> str:
 
 
 def _apt_sources(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Address, suites and components of each package source, of both ways to write them."""
+    """Yield address, suites and components of each package source, in both file formats."""
     for path in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*.list"))]:
         text = path.read_text() if path.is_file() else ""
         for line in re.findall(r"^deb\s+(?:\[.*?\]\s*)?(\S.*)$", text, re.MULTILINE):

@@ -10,15 +10,15 @@ from tuner.values.trial import UNSET, Params, ParamValue
 
 
 def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -> dict[str, str]:
-    """Variables that make the framework run as ``params`` say; nothing else is in them.
+    """Return only the variables that make the framework run as ``params`` say.
 
-    Without ``blas`` in the params a framework's only BLAS counts as chosen, and of several none.
+    Without ``blas`` in the params, a framework's only BLAS counts as chosen; of several, none.
 
     Args:
         framework: The framework with its BLAS libraries.
-        folder: Of the installed runtime, for ``{runtime}`` in a library path.
-        params: ``blas``, ``threads``, ``blas_kernel`` and those of ``framework.variables`` are
-            looked at, each may be missing.
+        folder: Folder of the installed runtime, for ``{runtime}`` in a library path.
+        params: Only ``blas``, ``threads``, ``blas_kernel`` and those of ``framework.variables``
+            are used; each may be missing.
 
     Raises:
         ConfigError: For a BLAS or kernel the framework does not have, or unusable ``threads``.
@@ -45,7 +45,7 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
 
 
 def library_path(blas: BlasConfig, folder: Path) -> list[str]:
-    """The folders in front of the loader's path, of the runtime installed in ``folder``."""
+    """Return the folders to put first on the loader's path, for the runtime in ``folder``."""
     return [entry.replace("{runtime}", str(folder)) for entry in blas.library_path]
 
 

@@ -1,4 +1,4 @@
-"""Run the commands that install a runtime: output to a log, nothing left running behind."""
+"""Run the commands that install a runtime: log their output, leave no process behind."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def run_logged(
     tick: Callable[[], None] = lambda: None,
     remedy: str = "",
 ) -> None:
-    """Run ``command`` to its end with its output appended to ``log``.
+    """Run ``command`` to its end and append its output to ``log``.
 
     Args:
         command: Argument list, found on PATH.
         log: File that stays when the command fails.
-        folder: What it works on; ``end_commands_of`` finds it by that.
+        folder: Folder that it works on, by which ``end_commands_of`` finds it.
         tick: Called several times a second meanwhile.
-        remedy: What to do when it fails, for the error's line.
+        remedy: What to do when it fails, for the error message.
 
     Raises:
-        RuntimeUnavailable: If it cannot be started or fails: what it said, and where the rest is.
+        RuntimeUnavailable: If it cannot start or fails; the message quotes it and names the log.
     """
     with log.open("ab") as output:
         start = output.tell()
@@ -67,13 +67,13 @@ def run_logged(
 
 
 def _bound_to_us() -> list[str]:
-    """A prefix that ends the command with this process, even when that one is killed."""
+    """Return a prefix that ends the command with this process, even if this is killed."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
 
 
 def _environment() -> dict[str, str]:
-    """This process's own (proxies, certificates), without secrets or what steers its Python."""
+    """Return this process's variables (proxies, certificates), without secrets and ``PYTHON*``."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -98,9 +98,9 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_commands_of(folder: Path) -> None:
-    """Kill what still works on ``folder`` for a process that was itself killed.
+    """Kill the commands that still work on ``folder`` after their own parent was killed.
 
-    ``mmdebstrap`` finishes its work first when it is asked to end.
+    They are not asked to end, as ``mmdebstrap`` would finish its work first.
     """
     mark = f"{_MARK}={folder}\0".encode()
     deadline = time.monotonic() + _END_GRACE_S
@@ -129,9 +129,9 @@ def _describe(command: Sequence[str], code: int, log: Path, start: int, remedy: 
 
 
 def last_words(output: str) -> str:
-    """The line of a command's output that says best why it failed, shortened."""
+    """Return the line of a command's output that best says why it failed, shortened."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    if _LUA_TRACEBACK in lines:  # it follows what went wrong, where others end with that
+    if _LUA_TRACEBACK in lines:  # follows the error, which other programs print last
         lines = lines[: lines.index(_LUA_TRACEBACK)][:1]
     faults = [line for line in lines if line.lower().startswith(("e:", "error", "fatal"))]
     words = (faults[:1] or lines[-1:] or ["no output"])[0]

@@ -1,8 +1,8 @@
 """The sandbox a worker runs in: no network, own processes, and only its own folder writable.
 
-It shows what programs load and what a worker was given, by list: no home folder, no socket, no
-password. It is the same for every kind of runtime. ``bwrap`` needs neither root nor a daemon, and
-adds no process that computes.
+It exposes only listed paths: what programs load, and what the worker was given. No home folder,
+socket or password is among them. It is the same for every kind of runtime. ``bwrap`` needs neither
+root nor a daemon, and adds no process that computes.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from pathlib import Path
 
 # where the sandbox mounts empty file systems
 _TMP, _SHARED_MEMORY = Path("/tmp"), Path("/dev/shm")  # noqa: S108
-# of an unpacked suite: provided by the sandbox itself, or nothing a program loads
+# folders of a suite that the sandbox itself provides, or that no program loads from
 _NOT_MOUNTED = frozenset(
     ("dev", "proc", "sys", "tmp", "run", "home", "root", "mnt", "media", "srv", "boot")
 )
 # of this machine, for runtimes without a suite of their own: programs and what they load,
 _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-# and what tells them where that is, who they are and what time it is
+# and the settings that they read: library paths, users, time zone
 _SETTINGS = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "passwd"),
     *("group", "nsswitch.conf"),
 )
-_SCRATCH_BYTES = 2**30  # that fit into /tmp, and into /dev/shm: both are memory
+_SCRATCH_BYTES = 2**30  # size of /tmp, and of /dev/shm: both are memory
 _seen_to_work: set[str] = set()
-"""What made a sandbox in this process; a fault may pass, and is not remembered."""
+"""``bwrap`` paths that worked in this process; a fault may pass, so it is not remembered."""
 _ISOLATION = ("--unshare-all", "--cap-drop", "ALL", "--die-with-parent")
 
 
 def apt_install(*packages: str) -> str:
-    """The command that installs Debian packages on this machine."""
+    """Return the command that installs Debian packages on this machine."""
     return f"{'' if os.geteuid() == 0 else 'sudo '}apt-get install -y {' '.join(packages)}"
 
 
 def sandbox_fault() -> str:
-    """Why ``bwrap`` cannot be used on this machine, with the remedy; empty where it works."""
+    """Return why ``bwrap`` cannot be used on this machine, with the remedy; empty if it works."""
     found = shutil.which("bwrap")
     if found is None:
         return f"bwrap is not on PATH; {apt_install('bubblewrap')}"
@@ -50,7 +50,7 @@ def sandbox_fault() -> str:
 
 
 def _probe(bwrap: str) -> str:
-    """Really start it once: in containers it may be there but forbidden."""
+    """Start it once: in containers it may be installed but forbidden."""
     try:
         done = subprocess.run(
             [bwrap, *_host_mounts(), *_kernel_mounts(), *_ISOLATION, "true"],
@@ -68,7 +68,7 @@ def _probe(bwrap: str) -> str:
 
 
 def _permission(bwrap: str) -> str:
-    """What would allow user namespaces on this machine, by what forbids them."""
+    """Return what would allow user namespaces here, according to what forbids them."""
     for setting, forbidden, remedy in (
         (
             "kernel/apparmor_restrict_unprivileged_userns",
@@ -92,17 +92,17 @@ def _permission(bwrap: str) -> str:
 def sandbox_prefix(
     root: Path | None, readable: Sequence[Path], writable: Sequence[Path]
 ) -> list[str]:
-    """The ``bwrap`` command line in front of a command.
+    """Return the ``bwrap`` command line to put in front of a command.
 
-    The command inherits environment, standard streams, CPU set and limits, and ends together
-    with whatever it started when ``bwrap`` or the caller ends. It starts in the first writable
+    The command inherits environment, standard streams, CPU set and limits. When ``bwrap`` or the
+    caller ends, it ends together with everything it started. It starts in the first writable
     folder.
 
     Args:
         root: Unpacked suite used as its file system; ``None`` for the programs of this machine.
         readable: Files and folders mounted read-only, at the paths they have on this machine.
-        writable: Folders mounted writable, likewise. Where one path holds another, the inner
-            one's mode holds for what is in it.
+        writable: Folders mounted writable, likewise. Of nested paths, the mode of the inner one
+            applies inside it.
     """
     binds = _binds(root, readable, writable)
     inner = [target for _, _, target in binds]
@@ -116,7 +116,7 @@ def sandbox_prefix(
 
 
 def interpreter_folders(interpreter: str) -> list[Path]:
-    """Installation folders of an interpreter and of those its symbolic links lead to."""
+    """Return the installation folders of an interpreter and of its symbolic links' targets."""
     chain, path = [Path(interpreter)], Path(interpreter)
     while path.is_symlink():
         path = path.parent / path.readlink()
@@ -151,9 +151,10 @@ def _suite_mounts(root: Path, inner: Sequence[Path]) -> Iterator[str]:
 
 
 def _expand(source: Path, target: Path, inner: Sequence[Path]) -> Iterator[str]:
-    """Mount a folder of the suite; in parts where something of the machine goes inside it.
+    """Mount a folder of the suite, in parts if something of the machine goes inside it.
 
-    A mount point cannot be made in a read-only folder: a tuner installed below ``/usr`` needs it.
+    A mount point cannot be made in a read-only folder; a tuner installed below ``/usr`` needs
+    one.
     """
     if source.is_symlink():
         yield from ("--symlink", str(source.readlink()), str(target))
@@ -168,7 +169,7 @@ def _expand(source: Path, target: Path, inner: Sequence[Path]) -> Iterator[str]:
 def _binds(
     root: Path | None, readable: Sequence[Path], writable: Sequence[Path]
 ) -> list[tuple[str, Path, Path]]:
-    """Option, source and target of each mount, outer folders first."""
+    """Return option, source and target of each mount, outer folders first."""
     options: dict[Path, tuple[str, Path]] = {}
     for option, paths in (("--ro-bind", readable), ("--bind", writable)):
         for path in map(Path.absolute, paths):
@@ -184,11 +185,11 @@ def _binds(
 
 
 def _targets(root: Path | None, path: Path) -> set[Path]:
-    """Where to mount a path: links on the way to it are not there, but others may lead to it."""
+    """Return where to mount a path: without a suite also where its symbolic links lead."""
     return {path} if root is not None else {path, path.resolve()}
 
 
 def _is_there(path: Path, writable: Sequence[Path]) -> bool:
-    """Whether a path is among this machine's programs, and in no folder that can be written."""
+    """Return whether a path is among this machine's programs, and in no writable folder."""
     inside = any(folder.resolve() in path.parents for folder in writable)
     return len(path.parts) > 1 and path.parts[1] in _PROGRAMS and not inside

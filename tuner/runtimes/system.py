@@ -31,7 +31,7 @@ class SystemRuntime(Runtime):
         return found
 
     def installed(self) -> bool:
-        """Whether the command was verified, and it and what it was verified with are the same."""
+        """Return whether the command was verified and neither it nor its settings changed."""
         with suppress(OSError, ValueError, KeyError):
             stamp = json.loads((self.folder / "installed.json").read_text())
             now = self._find(), self._checked()
@@ -39,14 +39,14 @@ class SystemRuntime(Runtime):
         return False
 
     def packages(self) -> dict[str, str]:
-        """What the check printed when the command was verified: there is no list to read."""
+        """Return what the check printed at verification: there is no list of packages to read."""
         with suppress(OSError, ValueError):
             stamp = json.loads((self.folder / "installed.json").read_text())
             return {self.framework.name: stamp["verified"]}
         return {}
 
     def inherited(self) -> dict[str, str]:
-        """The variables of this process that workers get, as they name the paths of a build."""
+        """Return the variables of this process that workers get: those naming a build's paths."""
         names = self.framework.runtime.inherit
         return {name: os.environ[name] for name in names if os.environ.get(name)}
 
@@ -75,7 +75,7 @@ class SystemRuntime(Runtime):
 
     @property
     def _hint(self) -> str:
-        """How the paths of an own build are named."""
+        """Hint on how to name the paths of the user's own build; may be empty."""
         names = self.framework.runtime.inherit
         return f"; the paths of a build are taken from {', '.join(names)}" if names else ""
 
@@ -88,7 +88,7 @@ class SystemRuntime(Runtime):
         ]
 
     def _named_folders(self) -> Iterator[Path]:
-        """The folders in the inherited variables; those of Lua end in a pattern such as ?.lua."""
+        """Yield the folders in the inherited variables; Lua's end in a pattern such as ?.lua."""
         for value in self.inherited().values():
             for entry in re.split("[:;]", value):
                 folder = entry.partition("?")[0]
@@ -96,4 +96,4 @@ class SystemRuntime(Runtime):
                     yield Path(folder)
 
     def _build(self, progress: ProgressCallback) -> None:
-        """Nothing to fill: the folder only holds the stamp."""
+        """Do nothing: the folder only holds the stamp."""

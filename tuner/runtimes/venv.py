@@ -1,4 +1,4 @@
-"""Runtimes made of an interpreter version, pinned pip requirements and libraries beside them."""
+"""Runtimes made of an interpreter version, pinned pip requirements and further libraries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class VenvRuntime(Runtime):
         return str(self.folder / "bin" / "python")
 
     def packages(self) -> dict[str, str]:
-        """Versions of the installed distributions, by name."""
+        """Return the versions of the installed distributions, by name."""
         return {
             name: version
             for path in sorted(self.folder.glob("lib/python*/site-packages/*.dist-info"))
@@ -58,7 +58,7 @@ class VenvRuntime(Runtime):
         base = self._base_python()
         try:
             self._run([base, "-m", "venv", str(self.folder)])
-        except RuntimeUnavailable:  # before 3.3, or Debian's without ensurepip
+        except RuntimeUnavailable:  # Python before 3.3, or Debian's without ensurepip
             remedy = f"give {base} the module venv with ensurepip, or virtualenv"
             self._run([base, "-m", "virtualenv", "--clear", str(self.folder)], remedy)
         self._add_libraries(progress)
@@ -76,7 +76,7 @@ class VenvRuntime(Runtime):
         self._run([self.interpreter, "-m", "pip", "install", *options, *what], PIP_REMEDY, tick)
 
     def _add_libraries(self, progress: ProgressCallback) -> None:
-        """Shared libraries that the requirements need and do not bring, from a Debian suite."""
+        """Add shared libraries that the requirements need but lack, from a Debian suite."""
         runtime = self.framework.runtime
         if not runtime.libraries:
             return
@@ -107,9 +107,9 @@ class VenvRuntime(Runtime):
 
 
 def find_python(version: str) -> str:
-    """Path of an interpreter of this version that really runs; empty if there is none.
+    """Return the path of an interpreter of this version that runs; empty if there is none.
 
-    Looked for are this interpreter, ``python<version>`` on PATH, and pyenv's versions.
+    Candidates are this interpreter, ``python<version>`` on PATH, and pyenv's versions.
     """
     for candidate in _candidates(version):
         said = _answer([candidate, "-c", _ASK])
@@ -136,7 +136,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _answer(command: list[str]) -> str:
-    """What a command prints; empty if it fails, as a pyenv shim does for a version not chosen."""
+    """Return what a command prints; empty if it fails, as pyenv's shims of other versions do."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=20

@@ -1,4 +1,4 @@
-"""What pip brings: pins with their hashes, and shared libraries out of wheels.
+"""Packages from pip: pins with their hashes, and shared libraries out of wheels.
 
 The latter are for runtimes that have no pip of their own.
 """
@@ -24,15 +24,15 @@ PIP_REMEDY = (
 
 
 def pip_arguments(pins: Sequence[str], hashed: Sequence[str], folder: Path) -> list[str]:
-    """The arguments with which pip gets pins, and refuses every file whose hash is not known.
+    """Return arguments that make pip fetch pins and refuse files with unknown hashes.
 
-    Without a hash for each pin, as where a platform's build has the name of another one, pip gets
-    what its index offers under that pin.
+    If some pin has no hash, as when a platform's build has another name, pip takes what its index
+    offers for the pins.
 
     Args:
-        pins: What is wanted, as ``name==version``.
+        pins: Packages, as ``name==version``.
         hashed: Lines of a requirement file, each a pin and its hashes.
-        folder: Where that file may be written.
+        folder: Folder in which that file may be written.
     """
     known = {line.split()[0] for line in hashed}
     if not known.issuperset(pins):
@@ -48,12 +48,12 @@ def fetch_wheels(
     run: Callable[[list[str], str], None],
     hashed: Sequence[str] = (),
 ) -> list[Path]:
-    """Download pinned packages (``name==version``) as wheels; those in ``folder`` are kept.
+    """Download pinned packages (``name==version``) as wheels; keep those in ``folder``.
 
     Args:
-        pins: What to fetch, without dependencies.
-        folder: Where to.
-        run: Runs a command, given what helps when it fails, and raises then.
+        pins: Packages to fetch, without dependencies.
+        folder: Folder for the wheels.
+        run: Runs a command; raises if it fails, with its second argument as the remedy.
         hashed: See ``pip_arguments``.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def _wheels(pin: str, folder: Path) -> list[Path]:
 
 
 def _whole_wheel(pin: str, folder: Path) -> bool:
-    """Whether it is there; one that was cut off is deleted."""
+    """Return whether the wheel is there; delete a truncated one."""
     for wheel in _wheels(pin, folder):
         if zipfile.is_zipfile(wheel):
             return True
@@ -82,7 +82,7 @@ def _whole_wheel(pin: str, folder: Path) -> bool:
 
 
 def unpack_libraries(wheels: Iterable[Path], folder: Path) -> None:
-    """Put the wheels' shared libraries, but those no CPU run can need, into one flat folder."""
+    """Unpack the wheels' shared libraries, except those no CPU run needs, into a flat folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:

@@ -1,4 +1,4 @@
-"""Search strategies: what to do next, and what is learnt from how it ended."""
+"""Search strategies: they decide what to do next and learn from the outcome."""
 
 from tuner.search.crew import Driver
 from tuner.search.factored import FactoredSearch

@@ -1,9 +1,10 @@
-"""The drivers of one study: which of them live, and which one leads.
+"""The drivers of one study: which of them are alive, and which one leads.
 
-A driver shows that it lives by counting on in the study's database. One whose count has not
-changed for the length of a lease, by the observer's own monotonic clock, is dead: no two machines'
-clocks are compared, and a step of one changes nothing. The driver that measures the default leads:
-it verifies and reports. What another needs to go on in its place, it publishes in the database.
+A driver shows that it is alive by incrementing a counter in the study's database. It is dead once
+its counter has not changed for the length of a lease, measured by the observer's own monotonic
+clock. So the clocks of two machines are never compared, and a clock step changes nothing. The
+driver that measures the default leads: it verifies and reports. It publishes in the database what
+another driver needs to take over.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Driver:
     """One of several processes that drive a study, each with trials of its own.
 
     Attributes:
-        name: No other driver's.
-        fingerprint: Of its machine; times compare only among drivers that have the same.
+        name: Unique among the drivers.
+        fingerprint: Fingerprint of its machine; times compare only between equal ones.
     """
 
     name: str
@@ -44,9 +45,9 @@ class Crew:
     """The drivers of a study, as one of them sees them.
 
     Args:
-        study: In whose database they meet.
-        driver: Who this is.
-        clock: Seconds, monotonic.
+        study: The study whose database they share.
+        driver: The driver that this process is.
+        clock: Monotonic clock, seconds.
     """
 
     def __init__(
@@ -63,40 +64,40 @@ class Crew:
         self._thread = threading.Thread(target=self._live, daemon=True, name="heartbeat")
 
     def begin(self) -> None:
-        """Show that this driver lives, until it is closed."""
+        """Start the heartbeat, which shows until ``close`` that this driver is alive."""
         self.beat()
         self._thread.start()
 
     def close(self) -> None:
-        """Stop showing it."""
+        """Stop the heartbeat."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_S)
 
     def beat(self) -> None:
-        """Count on, from where an earlier process of this driver stopped."""
+        """Increment the counter, from where an earlier process of this driver stopped."""
         self._study.set_user_attr(_BEAT + self.driver.name, self._count(self.driver.name) + 1)
 
     def _live(self) -> None:
         while not self._closing.wait(_BEAT_S):
-            with contextlib.suppress(*_FAULTS):  # the study itself finds out, and says so
+            with contextlib.suppress(*_FAULTS):  # the study itself detects and reports it
                 self.beat()
 
     def _count(self, name: str) -> int:
         return int(self._study.user_attrs.get(_BEAT + name, 0))
 
     def dead(self, names: Iterable[str]) -> set[str]:
-        """Which of these drivers have shown no sign of life for a whole lease."""
+        """Return which of these drivers have shown no sign of life for a whole lease."""
         return {
             name for name in names if name != self.driver.name and self._silent_s(name) > LEASE_S
         }
 
     def outlives(self, name: str, tick: Callable[[], None]) -> bool:
-        """Wait until another driver counts on, or its lease ends. Returns whether it is dead.
+        """Wait until another driver beats, or its lease ends. Return whether it is dead.
 
         Args:
-            name: Of the other driver.
-            tick: Called while waiting; it waits a moment.
+            name: Name of the other driver.
+            tick: Called repeatedly while waiting; it pauses briefly.
         """
         self._silent_s(name)
         count, _ = self._seen[name]
@@ -107,7 +108,7 @@ class Crew:
         return True
 
     def _silent_s(self, name: str) -> float:
-        """Seconds for which this process has seen no sign of life."""
+        """Return the seconds for which this process has seen no sign of life of a driver."""
         count, now = self._count(name), self._clock()
         if name not in self._seen or self._seen[name][0] != count:
             self._seen[name] = count, now
@@ -117,28 +118,28 @@ class Crew:
 
     @property
     def leader(self) -> str:
-        """Name of the driver that leads; empty before the default is begun."""
+        """Name of the leading driver; empty before the default is begun."""
         return str(self._study.user_attrs.get(_LEADER, ""))
 
     @property
     def leads(self) -> bool:
-        """Whether this driver leads, as far as it knows where the database cannot be read."""
+        """Whether this driver leads; the last known answer if the database cannot be read."""
         with contextlib.suppress(*_FAULTS):
             self._led = self.leader == self.driver.name
         return self._led
 
     def lead(self) -> None:
-        """Lead from now on."""
+        """Become the leading driver."""
         self._study.set_user_attr(_LEADER, self.driver.name)
 
     def publish(self, name: str, value: Any) -> None:
-        """Leave what a driver needs that goes on in this one's place; JSON."""
+        """Publish, if this driver leads, a JSON value that another needs to take over."""
         if self.leads:
             self._study.set_user_attr(_PUBLISHED + name, value)
 
     @property
     def published(self) -> dict[str, Any]:
-        """All that those who led have published, by name."""
+        """All that leading drivers have published, by name."""
         return {
             name.removeprefix(_PUBLISHED): value
             for name, value in self._study.user_attrs.items()

@@ -1,10 +1,10 @@
-"""What to train next: a model of all learning curves, and what a run may be expected to add.
+"""A model of all learning curves, and what a run is expected to add to the front.
 
 The logarithm of the error is a Gaussian process over the params that affect accuracy and the
 logarithm of the iterations, learnt from every checkpoint of every run. A candidate is worth the
 area that its predicted curve adds above the front, over the logarithms of time and of the error,
-for each second that it takes to train (expected improvement per second:
-doi:10.48550/arXiv.1206.2944; of a front: doi:10.1109/TEVC.2005.859463).
+per second of training (expected improvement per second: doi:10.48550/arXiv.1206.2944; of a front:
+doi:10.1109/TEVC.2005.859463).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 
 LEAST_ERROR = 1e-3
-_MOST_POINTS = 480  # a fit takes the cube of this
-_REFIT = 1.25  # the shape of the process is fitted anew when there is so many times as much data
-_NOISE = (0.002, 0.1)  # variance of a look; few looks that happen to agree prove no less
-_ALONG = (0.5, 1.5)  # of the axis of the iterations, along which errors fall steadily
-_SCALES = (0.2, 1.0)  # of the cube: two curves that agree prove no param to be without effect
+_MOST_POINTS = 480  # the time of a fit grows with the cube of this
+_REFIT = 1.25  # hyperparameters are refitted once there is this many times as much data
+_NOISE = (0.002, 0.1)  # bounds of a look's variance; few looks that happen to agree prove no less
+_ALONG = (0.5, 1.5)  # length scales of the iterations, over which errors fall steadily
+_SCALES = (0.2, 1.0)  # the same of the cube: two curves that agree do not make a param irrelevant
 _QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 50, 70, 90 %
 _TIMES = 48
-_DEVIATION = 1.4826  # of a normal distribution, by the median of its absolute values
+_DEVIATION = 1.4826  # of a normal distribution, over the median of its absolute values
 _LEAST_VARIANCE = 1e-8  # of a prediction; rounding may take it below zero
-_NAME = 1e-9  # from one to the next
+_NAME = 1e-9  # distance from one name to the next
 _PLACE, _STOP = 0, 1  # columns of points; see ``CurveModel._data``
-_LEAST_SEEDS, _LOOKS_COMPARED = 3, 9  # of which a persistence is told
+_LEAST_SEEDS, _LOOKS_COMPARED = 3, 9  # needed to estimate a persistence
 _MOST_PERSISTENCE = 0.8
 _BLIND = 40  # places at which the model is told that the first iteration still guesses
 BLIND_ERROR = 0.9  # of ten classes
@@ -44,15 +44,15 @@ BLIND_ERROR = 0.9  # of ten classes
 
 @functools.cache
 def _shared_by_name() -> Any:
-    """The class of the kernel below; scikit-learn takes a second to import."""
+    """Define the kernel's class on first use: importing scikit-learn takes a second."""
     from sklearn.gaussian_process.kernels import Kernel, StationaryKernelMixin
 
     class SharedByName(StationaryKernelMixin, Kernel):  # type: ignore[misc]
-        """What all points of one name have in common and no other point has.
+        """A covariance that a point shares with all others of its name, and with no other point.
 
         Args:
-            variance: Of it.
-            column: Of the points, in which the name is; 0 is none.
+            variance: Variance of what they share.
+            column: Column of the points that holds the name, where 0 is no name.
         """
 
         def __init__(self, variance: float = 0.0, column: int = 0) -> None:
@@ -71,7 +71,7 @@ def _shared_by_name() -> Any:
 
 
 def shared_by_name(variance: float, column: int) -> Any:
-    """A kernel for what all points of one name have in common and no other point has."""
+    """Return a kernel for what all points of one name share, and no other point."""
     return _shared_by_name()(variance, column)
 
 
@@ -80,10 +80,10 @@ class Curve:
     """The accuracy of one run as it trained.
 
     Attributes:
-        place: Of its params in the unit cube, shape (d,).
-        iterations: At the checkpoints, ascending, shape (k,).
+        place: Coordinates of its params in the unit cube, shape (d,).
+        iterations: Iterations at the checkpoints, ascending, shape (k,).
         accuracy: Fractions 0–1, shape (k,).
-        shares: Whether it was looked at by the same images as other curves of this place.
+        shares: Whether it was measured on the same images as other curves of this place.
     """
 
     place: tuple[float, ...]
@@ -96,12 +96,12 @@ class CurveModel:
     """Predicts curves at places where nothing was trained.
 
     Args:
-        most_iterations: The longest run, which bounds the axis of the iterations.
-        seed: Of the fit's random starts.
+        most_iterations: Iterations of the longest run, which scale their axis.
+        seed: Seed of the fit.
 
     Attributes:
         noise: Usual distance of a look from its curve, as a standard deviation of the logarithm
-            of the error; single looks that are far off do not count.
+            of the error; robust against single outliers.
     """
 
     noise = 0.0
@@ -115,15 +115,15 @@ class CurveModel:
         self._libraries: ThreadpoolController | None = None
 
     def fit(self, curves: Sequence[Curve], own: float = 0.0, persistence: float = 0.0) -> None:
-        """Learn all curves anew.
+        """Fit the model to all curves.
 
         Args:
-            curves: All that are known.
+            curves: All known curves.
             own: Standard deviation of the logarithm of the error by which all looks at one place
-                are off together, as they are at the same images. The best of many places is
-                mostly the luckiest; predictions are without that.
-            persistence: Share of a look's distance from its curve, as a variance, that any other
-                look at the same stop has too, by whatever seed and images.
+                are off together, because they use the same images. The best of many places is
+                mostly the luckiest; predictions leave this out.
+            persistence: Share of the variance of a look around its curve that any other look at
+                the same stop shares, whatever its seed and images.
         """
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
@@ -134,7 +134,7 @@ class CurveModel:
         kernel = self._kernel
         if kernel is None:
             dimensions = points.shape[1] - 1
-            # the first two dimensions are names, and too small to be any
+            # the first two columns are names, too close together to act as dimensions
             bounds = [*[_SCALES] * dimensions, _ALONG]
             smooth = Matern([*[0.5] * dimensions, 0.8], bounds, nu=2.5)
             kernel = ConstantKernel(1.0, (0.3, 5.0)) * smooth + WhiteKernel(0.015, _NOISE)
@@ -160,11 +160,11 @@ class CurveModel:
         self.noise = _DEVIATION * float(np.median(np.abs(apart)))
 
     def _data(self, curves: Sequence[Curve]) -> tuple[_Array, _Array]:
-        """Points, shape (n, d + 3), and logarithms of the error, shape (n,).
+        """Return points, shape (n, d + 3), and logarithms of the error, shape (n,).
 
-        A point is the name of its place, that of its stop, the place itself, and the logarithm of
-        the iterations. Wherever a run is, it begins by guessing blindly, which the process must be
-        told.
+        A point consists of the name of its place, the name of its stop, the place itself, and the
+        logarithm of the iterations. Every run begins by guessing blindly, which the process must
+        be told.
         """
         names = {curve.place: _NAME * number for number, curve in enumerate(curves, 1)}
         stops = {(curve.place, each) for curve in curves for each in curve.iterations}
@@ -193,16 +193,17 @@ class CurveModel:
 
     @contextlib.contextmanager
     def _one_thread(self) -> Iterator[None]:
-        """Matrices so small gain nothing from threads, which wait for each other where others run.
+        """Limit the numerical libraries to one thread.
 
-        Which libraries there are is looked up once: that takes longer than a prediction.
+        Matrices so small gain nothing from threads, which wait for each other when other processes
+        run. The libraries are looked up once, as that takes longer than a prediction.
         """
         self._libraries = self._libraries or ThreadpoolController()
         with self._libraries.limit(limits=1):
             yield
 
     def _divided(self, persistence: float) -> Any:
-        """The process with the noise of a look divided in what persists and what does not."""
+        """Return the kernel with the noise of a look divided into what persists and the rest."""
         from sklearn.base import clone
 
         look = self._white_noise()
@@ -214,16 +215,16 @@ class CurveModel:
     def predict(
         self, places: _Array, iterations: _Array, *, stops: bool = False
     ) -> tuple[_Array, _Array]:
-        """Curves at new places.
+        """Predict curves at new places.
 
         Args:
             places: Shape (n, d).
             iterations: Shape (n, k).
-            stops: Whether to count what persists at stops that were looked at.
+            stops: Whether to include what persists at stops that were looked at.
 
         Returns:
-            Mean and standard deviation of the logarithm of the error, each of shape (n, k): of
-            the curve itself, to which a look adds its noise.
+            Mean and standard deviation of the logarithm of the error, each of shape (n, k). They
+            are those of the curve itself; a look adds its noise.
         """
         count, length = iterations.shape
         names = np.zeros((count, length))
@@ -247,21 +248,21 @@ class CurveModel:
         return mean.reshape(count, length), deviation.reshape(count, length)
 
     def _white_noise(self) -> float:
-        """Variance of a look, as the process has it."""
+        """Return the variance of a look on the scale of the process."""
         parameters: Any = self._model.kernel_.get_params()
         return float(next(v for name, v in parameters.items() if name.endswith("noise_level")))
 
 
 def expected_accuracy(mean: _Array) -> _Array:
-    """What a prediction's mean, the logarithm of the error, is as an accuracy (fraction)."""
+    """Convert a predicted mean logarithm of the error to an accuracy (fraction)."""
     return 1 + LEAST_ERROR - np.exp(mean)
 
 
 def merit(accuracy: float) -> float:
-    """How far the logarithm of the error is below that of blind guessing.
+    """Return how far the logarithm of the error is below that of blind guessing.
 
-    Halving the error counts the same wherever it begins, as it does to those who train: on the
-    plain scale of accuracy the way from 98 to 99 % would be worth nothing beside the one to 90 %.
+    Halving the error counts the same wherever it begins, as it does to practitioners. On the plain
+    scale of accuracy, a gain from 98 to 99 % would be worth nothing compared with one up to 90 %.
     """
     return math.log(BLIND_ERROR + LEAST_ERROR) - math.log(max(1 - accuracy, 0.0) + LEAST_ERROR)
 
@@ -271,7 +272,7 @@ def _axis(times_s: _Array) -> _Array:
 
 
 def _steps(front: Sequence[tuple[float, float]], axis: _Array, least: float) -> _Array:
-    """The best merit that the front has by each time of an axis."""
+    """Return the best merit that the front has reached by each time of an axis."""
     known = np.full(axis.shape, merit(least))
     for time_s, best in front:
         later = axis >= math.log(max(time_s, 1e-9))
@@ -288,19 +289,19 @@ def front_gain(
     seen: _Flags | None = None,
     least_accuracy: float = 1 - BLIND_ERROR,
 ) -> _Array:
-    """What each candidate's curve may be expected to add to the front.
+    """Return what each candidate's curve is expected to add to the front.
 
     Args:
-        mean: Of the logarithm of the error along each curve, shape (n, k).
+        mean: Mean of the logarithm of the error along each curve, shape (n, k).
         deviation: Its standard deviation, shape (n, k).
         times_s: Training time at each point of the curves, seconds, ascending, shape (n, k).
-        front: Training time and accuracy of the points to be surpassed.
+        front: Training time and accuracy of the points to beat.
         seen: Whether accuracy is looked at there on the way, shape (n, k); by default everywhere.
-        least_accuracy: What is below it gains nothing.
+        least_accuracy: Accuracy below which nothing is gained.
 
     Returns:
-        Merit gained, averaged over the logarithm of time from the least to the greatest time in
-        sight, shape (n, k): by training up to each point of the curve.
+        Merit gained by training up to each point of the curve, shape (n, k). It is averaged over
+        the logarithm of time, from the least to the greatest of ``times_s``.
     """
     logs, axis = np.log(times_s), _axis(times_s)
     known = _steps(front, axis, least_accuracy)
@@ -317,18 +318,18 @@ def front_gain(
 
 
 def look_deviations(curves: Sequence[Curve]) -> tuple[float, float]:
-    """How far looks are from their curve: what lasts at a stop, and what differs between seeds.
+    """Estimate how far looks are from their curve: persistently at a stop, and between seeds.
 
     Where a framework reads the images in the order of a file, a stop comes after the same images
-    with every seed, and what was learnt last counts most. That is seen where several seeds were
-    looked at in the same places: deviations of their mean from a smooth curve, beside those of the
-    single ones from their mean.
+    with every seed, and the images learnt last count most. This shows where several seeds have
+    looks at the same stops: their mean deviates from a smooth curve by more than the deviations of
+    single seeds from their mean explain.
 
     Args:
-        curves: All that are known; those of places with one curve alone say nothing.
+        curves: All known curves; a place with a single curve tells nothing.
 
     Returns:
-        Standard deviations of the logarithm of the error; zeros where nothing is known.
+        Both standard deviations, of the logarithm of the error; zeros if unknown.
     """
     by_place: dict[tuple[float, ...], list[Curve]] = {}
     for each in curves:
@@ -349,7 +350,7 @@ def look_deviations(curves: Sequence[Curve]) -> tuple[float, float]:
 
 
 def persistence_of(curves: Sequence[Curve]) -> float:
-    """Share of a look's distance from its curve, as a variance, that lasts at its stop, 0–0.8."""
+    """Return the share (0–0.8) of a look's variance around its curve that persists at its stop."""
     lasting, by_seed = look_deviations(curves)
     both = lasting**2 + by_seed**2
     return min(lasting**2 / both, _MOST_PERSISTENCE) if both else 0.0

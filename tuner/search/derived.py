@@ -1,9 +1,9 @@
-"""Points of the front that were never run: a checkpoint of one run at the pace of another setting.
+"""Derived points, which were never run: a checkpoint of one run at the pace of another setting.
 
-Accuracy after some iterations depends on the params that are learnt with, time an iteration on the
-runtime setting and the batch size. So every checkpoint of a run is a result of its own, and with
-it goes the time that the fastest setting takes (and where memory or CPU time count, that of the
-thriftiest). Such points are marked ``DERIVED`` until they are verified.
+Accuracy after a number of iterations depends on the training params. Time per iteration depends on
+the runtime setting and the batch size. So every checkpoint of a run is a result of its own, with
+the time that the fastest setting takes (and where memory or CPU time count, the most economical
+ones). Such points are marked ``DERIVED`` until they are verified.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from tuner.values.space import SearchSpace
 from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
-_LEAST_GAIN = 1.2  # of trainings a second, for which several run side by side
+_LEAST_GAIN = 1.2  # in trainings per second, from which on several run side by side
 _CPU = {"cpu_user_s", "cpu_system_s"}
-_WORTH_A_THREAD = 1.1  # times as fast, that more threads must be to be worth it
+_WORTH_A_THREAD = 1.1  # speed-up that more threads must give to be worth it
 _COST = Objective("cost", "cost", Direction.MINIMIZE)
-_MOST_SETTINGS = 3  # a batch size; more would be hard to tell apart
+_MOST_SETTINGS = 3  # per batch size; more would be hard to tell apart
 
 
 @dataclass(frozen=True)
 class Composition:
-    """What the checkpoints of runs stand for at the runtime settings that were raced.
+    """Composes the checkpoints of runs with the paces of the raced runtime settings.
 
     Attributes:
-        space: What is no member of it is left out.
-        runtimes: What the race found.
-        objectives: Of the study. Where memory or CPU time count, slower settings may be worth it.
-        constraints: A setting that needs more memory than these allow is not used.
+        space: The search space; points outside it are left out.
+        runtimes: The map that the race measured.
+        objectives: The study's objectives. Where memory or CPU time count, slower settings may be
+            worth it.
+        constraints: The study's constraints. Settings above their memory limit are avoided.
     """
 
     space: SearchSpace
@@ -45,7 +46,7 @@ class Composition:
     constraints: Sequence[Constraint] = ()
 
     def settings(self, batch_size: int) -> list[dict[str, ParamValue]]:
-        """The settings that are worth training this batch size with, the fastest first.
+        """Return the settings worth using for this batch size, the fastest first.
 
         Raises:
             ValueError: If no setting is known.
@@ -83,9 +84,9 @@ class Composition:
     def _thrifty(
         self, settings: Sequence[dict[str, ParamValue]], batch_size: int
     ) -> dict[str, ParamValue]:
-        """The fastest, or one of fewer threads that is nearly as fast.
+        """Return the fastest setting, or one with fewer threads that is nearly as fast.
 
-        Threads wait for each other whenever a neighbour takes one of their cores, so that a small
+        Threads wait for each other whenever another process takes one of their cores, so a small
         lead in the race is lost in a long training.
         """
         sure_s = {
@@ -96,10 +97,10 @@ class Composition:
         return settings[min(nearly, key=lambda index: (_threads(settings[index]), sure_s[index]))]
 
     def at_once(self, batch_size: int, cores: int) -> int:
-        """How many trainings are worth running side by side, one a core, for their accuracy.
+        """Return how many trainings to run side by side, one per core, for their accuracy.
 
-        1 where one at a time on all cores is about as fast in all, and where memory or CPU time
-        count: those have to be a run's own.
+        Return 1 where one at a time on all cores is about as fast overall. Return 1 also where
+        memory or CPU time count, which must be measured for one run alone.
         """
         metrics = {each.metric for each in self.objectives}
         metrics |= {each.objective.metric for each in self.constraints}
@@ -111,16 +112,16 @@ class Composition:
         return cores if gain >= _LEAST_GAIN else 1
 
     def on_one_core(self, batch_size: int) -> dict[str, ParamValue]:
-        """The fastest setting of one thread; empty where none was raced."""
+        """Return the fastest setting with one thread; empty where none was raced."""
         alone = [each for each in self.runtimes.settings if each.get("threads") == 1]
         return min(alone, key=lambda each: self.runtimes.surely_s(each, batch_size), default={})
 
     def points(self, result: TrialResult) -> list[TrialResult]:
-        """What a run stands for beside itself.
+        """Return the points derived from this run's checkpoints.
 
-        Its last checkpoint at the setting it was run with is the run itself, and left out, unless
-        that ran for its accuracy alone: then its own times are no measurement.
-        Without any setting known there is nothing to compose.
+        The last checkpoint at the run's own setting is the run itself, and left out, unless it
+        ran for its accuracy alone: then its own times are no measurement. Nothing is derived from
+        an unusable run, or without a known setting.
         """
         if not self.runtimes.probes or not result.usable:
             return []
@@ -189,7 +190,7 @@ class Composition:
         result: TrialResult,
         batch: int,
     ) -> float:
-        """A figure of ``setting`` by that of the setting that ``result`` was run with, or 1."""
+        """Return a figure of ``setting`` divided by that of the run's own setting, or 1."""
         own = {name: result.params[name] for name in self.space.runtime}
         if own not in self.runtimes.probed:
             return 1.0
@@ -198,6 +199,6 @@ class Composition:
 
 
 def _threads(setting: Params) -> float:
-    """Threads of a setting; what leaves them to the library takes all that there are."""
+    """Return a setting's threads; infinity where the library chooses, as it takes all cores."""
     threads = setting.get("threads")
     return threads if isinstance(threads, int) else math.inf

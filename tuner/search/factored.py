@@ -1,7 +1,7 @@
 """``search=factored``: the race finds the runtime settings, so only accuracy is searched.
 
-The race comes first, as every trial trains at what it finds. Each trial is a whole learning curve,
-trained with the fastest setting for its batch size.
+The race comes first, because every trial trains at a setting that it found. Each trial is a whole
+learning curve, trained with the fastest setting for its batch size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuner.values.results import front_of, timed
 from tuner.values.runtime_map import Probe as PaceProbe
 from tuner.values.trial import Params, ParamValue, SideBySide, TrialResult, TrialStatus
 
-_RACE_OF_LEFT = 1 / 3  # most of the time left to search that a turn of the race may take
+_RACE_OF_LEFT = 1 / 3  # of the time left to search, at most, for a turn of the race
 _FAULTS_OF_SETTING = (TrialStatus.INVALID, TrialStatus.CRASHED, TrialStatus.LEFT_PROCESSES)
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
 
@@ -26,18 +26,18 @@ class FactoredSearch:
     """Races the runtime settings and trains learning curves in turns; see ``Strategy``.
 
     Args:
-        study: Where it asks and tells; what its sampler is does not matter.
-        race: Whose map it composes with. What trials take and which settings fail is learnt into
-            the same map.
-        cores: On which trials may run side by side for their accuracy alone, one a core.
+        study: The study that it asks and tells; which sampler that has does not matter.
+        race: The race whose map it composes with. Times and failures of trials are added to the
+            same map.
+        cores: Cores on which trials may run side by side for their accuracy alone, one per core.
 
     Attributes:
-        front: Of all that it was told, and of what that stands for.
+        front: The best of all results told and of the points derived from them.
         derived: The checkpoints of runs at the pace of other settings.
-        shortest: Iterations of the shortest training that is a member of the space.
-        warm: Whether trials may share a worker: its memory is not a trial's own.
-        lanes: Trials that run at once for their accuracy alone, at a setting of one thread; their
-            times are composed with the paces of the race.
+        shortest: Iterations of the shortest training in the space.
+        warm: Whether trials may share a worker: not where memory counts, as it would be shared.
+        lanes: How many trials run at once for their accuracy alone, at a setting of one thread;
+            their times are composed with the paces of the race.
     """
 
     def __init__(self, study: OptunaStudy, race: Races, cores: int = 1) -> None:
@@ -55,14 +55,14 @@ class FactoredSearch:
         self.warm = not counted & _MEMORY
         self._results: list[TrialResult] = []
         self._flying: dict[int, dict[str, ParamValue]] = {}
-        # a turn of the race: whether one is under way, whether one was since the last trial, and
-        # how much was known when it began
+        # turns of the race: whether one is under way, whether there was one since the last trial,
+        # and how many probes were known when it began
         self._racing, self._raced, self._knew = False, False, 0
 
     # -- what to do next ------------------------------------------------------------------------
 
     def next(self, view: View) -> Train | Probe | Stop:
-        """The default and the race, then trials, and more of the race until that is over."""
+        """Measure the default and race, then train; race on between trials until that is over."""
         paced = bool(self._race.known.probes) and not self._race.recorded
         if self.study.waiting and (paced or not view.default_known):
             return self._train(None)
@@ -70,13 +70,13 @@ class FactoredSearch:
             return Stop("no runtime setting could be measured")
         if not paced or not (self._race.over or self._raced):
             return self._race_on(view)
-        if not view.running:  # who measures times and who does not never run beside each other
+        if not view.running:  # a trial that measures times runs beside no other
             self.lanes = self._at_once(self.study.default)
         params = self._proposer.propose(self._known(view.aim), view.limit_s, self.lanes)
         if params is not None:
             return self._train(params)
         if not self._race.over and len(self._race.known.probes) > self._knew:
-            return self._race_on(view)  # it alone helps, and did
+            return self._race_on(view)  # only the race helps, and its last turn did
         return Stop(
             f"nothing that can be trained within {view.limit_s:.3g} s promises to add to what "
             "is known"
@@ -86,7 +86,7 @@ class FactoredSearch:
         return self._composition.at_once(int(params["batch_size"] or 1), self._cores)
 
     def beside(self, point: TrialResult) -> SideBySide | None:
-        """How a point's accuracy is had while others run; ``None`` where that is not worth it."""
+        """Return how to measure a point's accuracy beside others; ``None`` if not worth it."""
         lanes = self._at_once(point.params)
         if lanes == 1:
             return None
@@ -97,12 +97,12 @@ class FactoredSearch:
         return SideBySide({**point.params, **setting}, lanes, train_s)
 
     def _race_on(self, view: View) -> Probe:
-        """The next turn of the race."""
+        """Begin the next turn of the race."""
         self._racing, self._knew = True, len(self._race.known.probes)
         return Probe(max(0.0, _RACE_OF_LEFT * view.left_s))
 
     def _train(self, proposed: dict[str, ParamValue] | None) -> Train:
-        """Begin the trial that waits, or else the one that is proposed."""
+        """Begin the enqueued trial, or else the proposed one."""
         self._racing = self._raced = False
         with self.study.alone():
             if proposed is not None and not self.study.waiting:
@@ -122,7 +122,7 @@ class FactoredSearch:
         self._flying.pop(result.trial.number, None)
 
     def recall(self, results: Sequence[TrialResult]) -> None:
-        """Go on where an earlier session stopped."""
+        """Resume where an earlier session stopped."""
         self.study.recall(results)
         for each in results:
             self._note(each)
@@ -133,12 +133,12 @@ class FactoredSearch:
         self.study.retry(number)
 
     def learn_paces(self) -> None:
-        """Compose all that was told with what the race has found since."""
+        """Compose all results anew with the paces that the race has found."""
         self._raced, self._racing = self._raced or self._racing, False
         self._compose()
 
     def _note(self, result: TrialResult) -> None:
-        """Keep a result; it tells what its setting costs beside its probes, or that it fails."""
+        """Keep a result, and add the cost or the failure of its setting to the map."""
         self._results.append(result)
         known, measured = self._race.known, result.measurement
         setting = {name: result.params[name] for name in self.study.space.runtime}
@@ -169,7 +169,7 @@ class FactoredSearch:
             self._derive(each)
 
     def _derive(self, result: TrialResult) -> None:
-        """Learn from every checkpoint that a trial left, and let Optuna do so."""
+        """Derive points from a trial's checkpoints, and tell them to Optuna."""
         points = self._composition.points(result)
         self.derived += points
         self._extend_front(points)
@@ -179,7 +179,7 @@ class FactoredSearch:
         self.front = front_of([*self.front, *points], self.study.objectives)
 
     def _front_points(self) -> list[tuple[float, float]]:
-        """Training time and accuracy of what is to be surpassed."""
+        """Return the training times and accuracies of the points to beat."""
         return [
             (each.metrics["train_time_s"], each.metrics["val_accuracy"]) for each in self.front
         ]

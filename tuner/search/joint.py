@@ -14,7 +14,7 @@ class JointSearch:
     """Lets the sampler of a stored study decide; see ``Strategy``.
 
     Args:
-        study: Where it asks and tells.
+        study: The study that it asks and tells.
     """
 
     shortest = 0
@@ -28,7 +28,7 @@ class JointSearch:
         self._starts = study.space.start_points(study.default)
 
     def next(self, view: View) -> Train:  # noqa: ARG002 - a sampler does not look at the clock
-        """Train what the sampler proposes, the default and the start points before."""
+        """Train the default, then the start points, then what the sampler proposes."""
         with self.study.alone():
             self.study.enqueue_first(self._starts)
             return Train(*self.study.ask())
@@ -39,7 +39,7 @@ class JointSearch:
             self._learn([result])
 
     def recall(self, results: Sequence[TrialResult]) -> None:
-        """Go on where an earlier session stopped."""
+        """Resume where an earlier session stopped."""
         self.study.recall(results)
         self._learn(results)
 
@@ -51,7 +51,7 @@ class JointSearch:
         """Learn nothing: there is no race."""
 
     def beside(self, _point: TrialResult) -> None:
-        """Each trial measures times, so that nothing may run beside it."""
+        """Return nothing: each trial measures times, so nothing may run beside it."""
 
     def _learn(self, results: Sequence[TrialResult]) -> None:
         self.front = front_of([*self.front, *results], self.study.objectives)

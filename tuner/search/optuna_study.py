@@ -1,9 +1,10 @@
-"""The Optuna study that a strategy holds: its trials by our numbers, in a database or in memory.
+"""The Optuna study of a strategy: its trials by our own numbers, in a database or in memory.
 
 The sampler is told every trial: usable ones by their objectives, others as failed. A trial that
-was stopped early is told as failed under what was asked, and added as a finished one under the
-iterations it reached, for which its figures are true. Where these are too few to be searched, it
-is told under what was asked, with its time projected and the accuracy it reached.
+was stopped early is told as failed under the params that were asked. It is also added as finished
+under the iterations that it reached, for which its figures are true. If the search space has none
+so short, it is told under the params that were asked, with its time projected and the accuracy
+that it reached.
 """
 
 from __future__ import annotations
@@ -35,38 +36,38 @@ _ORIGIN = "derived_from"
 _STREAMS = 10**6
 _UNUSABLE = (
     *(SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, OSError, ValueError),
-)  # what a database that cannot be opened raises
+)  # raised by a database that cannot be opened
 STORAGE_FAULTS = (optuna.exceptions.StorageInternalError, SQLAlchemyError)
-"""What the study's database raises once it cannot be read or written any more."""
+"""Errors that the study's database raises once it can no longer be read or written."""
 
 EndTrial = Callable[[int, optuna.Trial, list[float] | None], None]
-"""Ends one of Optuna's trials, given our number of it; as failed without values."""
+"""Ends an Optuna trial, given our number of it; without values, as failed."""
 
 
 class OptunaStudy:
-    """Trials that are asked for, told and taken up again, of one driver or of several.
+    """Trials that are asked for, told and resumed, by one driver or several.
 
     Args:
-        space: What may be asked.
-        objectives: What is told, in this order.
+        space: The search space.
+        objectives: Figures that are told, in this order.
         constraints: Limits whose violation the sampler learns to avoid.
-        sampler: Which sampler.
-        storage: SQLAlchemy address of the study's database; without one it is kept in memory.
-        name: Name of the study in it; an existing study is gone on with.
+        sampler: Configuration of the sampler.
+        storage: SQLAlchemy address of the study's database; ``None`` keeps the study in memory.
+        name: Name of the study in the database; an existing study is resumed.
         default: Params of trial 0, which is asked for first.
-        seed: Of the sampler.
-        driver: Who this is, where several may drive the study.
-        fresh: Throw away what an earlier study of this name left.
+        seed: Seed of the sampler.
+        driver: The driver that this process is, if several may drive the study.
+        fresh: Delete what an earlier study of this name left.
 
     Attributes:
         optuna: The study itself.
-        crew: All who drive the study; ``None`` where it is this process alone.
-        stream: Where in the random sequence of ``seed`` this driver is now.
-        end_trial: Ends Optuna's trials; who asks for them through another library sets its own.
+        crew: All drivers of the study; ``None`` if this process is the only one.
+        stream: Which random stream of ``seed`` this driver uses now.
+        end_trial: Ends Optuna's trials; replaced where another library asks for them.
 
     Raises:
         StorageError: If the database cannot be opened.
-        ConfigError: If the sampler cannot be had as configured, or the study's other drivers run
+        ConfigError: If the sampler cannot be made as configured, or the study's other drivers run
             on another kind of machine.
     """
 
@@ -90,11 +91,11 @@ class OptunaStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._open: dict[int, optuna.Trial] = {}
         self._told: set[int] = set()
-        self._foreign: set[int] = set()  # those that another driver told
+        self._foreign: set[int] = set()  # numbers of trials that another driver told
         self._default_outside = bool(space.contains(default))
         self.end_trial: EndTrial = self._end_trial
         try:
-            with self.alone():  # of two drivers that begin at once, one makes tables and study
+            with self.alone():  # if two drivers begin at once, one creates the study
                 self._create(storage, name, fresh=fresh)
         except _UNUSABLE as error:
             shown = without_password(storage or "")
@@ -105,8 +106,7 @@ class OptunaStudy:
         self._agree()
         if self.crew:
             self.crew.begin()
-        # sampling goes on from another point of the random sequence after a resume, and drivers
-        # that begin at once are at different ones
+        # a resumed study samples from another random stream, and so does each driver
         known = self.optuna.get_trials(deepcopy=False)
         apart = zlib.crc32(driver.name.encode()) % _STREAMS if driver else 0
         self.stream = apart + len(known)
@@ -116,7 +116,7 @@ class OptunaStudy:
         self.optuna.sampler = make_sampler(sampler, seed + apart + self._earlier)
 
     def _create(self, storage: str | None, name: str, *, fresh: bool) -> None:
-        """Open the study, or begin it with the default."""
+        """Open the study, or create it and enqueue the default."""
         self._database = optuna.storages.RDBStorage(storage) if storage else None
         if fresh and self._database:
             with contextlib.suppress(KeyError):  # there was none
@@ -135,7 +135,7 @@ class OptunaStudy:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Nothing of this study is begun or noted by another driver meanwhile."""
+        """Keep other drivers from beginning or noting anything in this study meanwhile."""
         if self._shared_address:
             with exclusive(self._shared_address):
                 yield
@@ -160,7 +160,7 @@ class OptunaStudy:
             )
 
     def close(self) -> None:
-        """Give the database's connections back."""
+        """Stop the heartbeat and close the database's connections."""
         if self.crew:
             self.crew.close()
         if self._database is not None:
@@ -174,18 +174,18 @@ class OptunaStudy:
 
     @property
     def over(self) -> bool:
-        """Whether the driver that leads has ended the search for all."""
+        """Whether the leading driver has ended the search for all."""
         return self.shared and bool(self.optuna.user_attrs.get(_OVER))
 
     def end(self, *, over: bool = True) -> None:
-        """Tell the other drivers that the search has ended, or that it goes on after all."""
+        """Tell the other drivers that the search has ended, or that it continues after all."""
         if self.crew:
             self.optuna.set_user_attr(_OVER, over)
             self.optuna.set_user_attr(_REPORTED, False)
 
     @property
     def reported(self) -> bool:
-        """Whether the driver that leads has ended the study, and nothing is left to do for it."""
+        """Whether the leading driver has ended the study, and nothing is left to do for it."""
         return bool(self.optuna.user_attrs.get(_REPORTED))
 
     def note_report(self) -> None:
@@ -194,11 +194,11 @@ class OptunaStudy:
             self.optuna.set_user_attr(_REPORTED, True)
 
     def unfinished(self) -> list[int]:
-        """Numbers of the trials that were asked for but never told, from an interrupted run."""
+        """Return the numbers of this driver's trials that were asked for but not told."""
         return self._running(own=True)
 
     def unfinished_of_others(self) -> list[int]:
-        """Numbers of the trials that other drivers are about."""
+        """Return the numbers of the trials that other drivers are running."""
         return self._running(own=False) if self.shared else []
 
     def _running(self, *, own: bool) -> list[int]:
@@ -213,7 +213,7 @@ class OptunaStudy:
         return self.crew is None or _owner(trial) == self.crew.driver.name
 
     def hear_of_others(self) -> list[TrialResult]:
-        """What other drivers have told and this one has not been told since."""
+        """Return the results that other drivers told and this one has not been told yet."""
         if not self.crew:
             return []
         found = [
@@ -228,7 +228,7 @@ class OptunaStudy:
         return found
 
     def release(self) -> list[int]:
-        """Have the trials of dead drivers asked for again. Returns their numbers."""
+        """Enqueue the trials of dead drivers again. Return their numbers."""
         if not self.crew:
             return []
         dead = self.crew.dead(_owner(each) for each in self._of_state(TrialState.RUNNING))
@@ -251,12 +251,12 @@ class OptunaStudy:
 
     @property
     def waiting(self) -> list[int]:
-        """Numbers of the trials that are to be asked for next: the default, or repeated ones."""
+        """Numbers of the enqueued trials, which are asked for next: the default, or repeats."""
         trials = self._of_state(TrialState.WAITING)
         return [each.user_attrs[_NUMBER] for each in trials if _NUMBER in each.user_attrs]
 
     def enqueue(self, params: Params, number: int | None = None) -> int:
-        """Have ``params`` asked for next, under the next number unless given; returns it."""
+        """Enqueue ``params`` under ``number``, or else the next number. Return the number."""
         number = self._next_number() if number is None else number
         outside = number == 0 and self._default_outside
         known = {} if outside else self.space.optuna_params(params)
@@ -264,20 +264,20 @@ class OptunaStudy:
         return number
 
     def enqueue_first(self, points: Sequence[Params]) -> None:
-        """Have ``points`` asked for in turn right after the default, one each time."""
+        """Enqueue the next of ``points``, which follow the default, one per call."""
         number = self._next_number()
         if number <= len(points) and not self.waiting:
             self.enqueue(points[number - 1], number)
 
     def ask(self) -> tuple[int, dict[str, ParamValue]]:
-        """Begin what waits, or else what the sampler proposes: its number and its params.
+        """Begin the enqueued trial, or else a proposed one. Return its number and params.
 
-        To be asked ``alone``. Numbers are counted from 0, the default.
+        Call it within ``alone``. Numbers count from 0, the default.
         """
         return self.begin(self.optuna.ask())
 
     def begin(self, trial: optuna.Trial) -> tuple[int, dict[str, ParamValue]]:
-        """Give a trial that Optuna has just begun its number and its params."""
+        """Give a trial that Optuna has just begun its number and params. Return both."""
         if self.crew:
             trial.set_user_attr(_DRIVER, self.crew.driver.name)
         number = trial.user_attrs.get(_NUMBER)
@@ -298,7 +298,7 @@ class OptunaStudy:
     # -- telling --------------------------------------------------------------------------------
 
     def tell(self, result: TrialResult) -> bool:
-        """Store how a trial ended. Returns whether that is news; told again it changes nothing."""
+        """Store how a trial ended. Return whether that is new; telling it again does nothing."""
         number = result.trial.number
         if number in self._told:
             return False
@@ -308,10 +308,10 @@ class OptunaStudy:
         return True
 
     def recall(self, results: Sequence[TrialResult]) -> None:
-        """Go on where an earlier session stopped, which measured ``results``.
+        """Resume where an earlier session stopped, which measured ``results``.
 
-        What it asked for and did not measure will be asked for again, and so will be what it was
-        told of and what is not among the results any more.
+        Trials that it asked for and did not measure are asked for again. So are trials that it
+        told and that are no longer among the results.
         """
         measured = {each.trial.number: each for each in results}
         self._told |= set(measured)
@@ -323,7 +323,7 @@ class OptunaStudy:
                 self.retry(number)
 
     def _ask_again_for_lost(self, measured: Collection[int]) -> None:
-        """Enqueue what was told and has no result left: its file was damaged."""
+        """Enqueue trials that were told and have no result left: their files were damaged."""
         open_ = {*self.waiting, *self.unfinished(), *measured}
         ended = self._of_state(TrialState.COMPLETE, TrialState.FAIL)
         for each in ended:
@@ -333,7 +333,7 @@ class OptunaStudy:
                 self.optuna.enqueue_trial(dict(each.params), user_attrs={_NUMBER: number})
 
     def _store(self, result: TrialResult) -> None:
-        """Tell Optuna, if the trial is still open there."""
+        """Tell Optuna a result, if its trial is still open there."""
         number = result.trial.number
         trial = self._open.pop(number, None) or self._reopen(number)
         if trial is None:
@@ -342,10 +342,10 @@ class OptunaStudy:
             try:
                 trial.set_user_attr(_RESULT, result.to_json())
             except optuna.exceptions.UpdateFinishedTrialError:
-                return  # this driver was taken for dead, and another one asks for it again
+                return  # another driver took this one for dead, and repeats the trial
         early = result.status is TrialStatus.STOPPED
         if early and result.usable and result.iterations and self.space.contains(result.params):
-            # the sampler must learn that this was no good, or it comes back again and again
+            # the sampler must learn that this was bad, or it proposes it again and again
             result, early = result.projected("stopped"), False
         values = self._values(result)
         if values is None or early:
@@ -361,9 +361,9 @@ class OptunaStudy:
         self.optuna.tell(trial, values, state=TrialState.FAIL if values is None else None)
 
     def retry(self, number: int) -> None:
-        """Tell a trial that was left running as failed, and ask for the same params again.
+        """Tell a trial that was left running as failed, and enqueue the same params again.
 
-        Left running, it would repel the sampler; unrepeated, the study would miss a trial.
+        A trial left running would repel the sampler. Without the repeat the study would miss one.
         """
         trial = self._open.pop(number, None) or self._reopen(number)
         if trial is None:
@@ -373,7 +373,7 @@ class OptunaStudy:
         self.end_trial(number, trial, None)
 
     def _reopen(self, number: int) -> optuna.Trial | None:
-        """A trial of an earlier run that is still open, by our number."""
+        """Return the trial of an earlier run that is still open under our number, if any."""
         for each in self._of_state(TrialState.RUNNING):
             if each.user_attrs.get(_NUMBER) == number:
                 return optuna.Trial(self.optuna, each._trial_id)
@@ -398,7 +398,7 @@ class OptunaStudy:
         self.optuna.add_trial(trial)
 
     def add_derived(self, origin: TrialResult, points: Sequence[TrialResult]) -> None:
-        """Tell Optuna once what a trial stands for; what others measured they tell themselves."""
+        """Tell Optuna once the points derived from a trial; other drivers tell their own."""
         name = origin.trial.name
         if not points or name in self._derived_from or origin.trial.number in self._foreign:
             return
@@ -416,7 +416,7 @@ class OptunaStudy:
                 )
 
     def _distributions(self, params: Params) -> dict[str, optuna.distributions.BaseDistribution]:
-        """What a sampler would have drawn ``params`` from."""
+        """Return the distributions that a sampler would have drawn ``params`` from."""
         found: dict[str, optuna.distributions.BaseDistribution] = {}
         for name, param in self.space.params.items():
             known_as = param.optuna_name(name, params)
@@ -438,5 +438,5 @@ class OptunaStudy:
 
 
 def _owner(trial: optuna.trial.FrozenTrial) -> str:
-    """The driver that is about a trial; a name of its own while that is not noted."""
+    """Return the name of the driver that runs a trial; a unique name if none is noted."""
     return str(trial.user_attrs.get(_DRIVER, f"of trial {trial.number}"))

@@ -1,8 +1,9 @@
-"""What is to be reached to lose nothing, and how likely each known point is to be proven so.
+"""The accuracy that a point must reach to lose nothing, and how likely it is to be proven.
 
-Chosen is on the validation split, proven on the test split over fresh seeds. Between the two
-stand the noise of a look, that the best of many looks is the luckiest (the curve model smooths
-all looks together), the spread between seeds, and the planned test with its own power.
+The search chooses points on the validation split; verification proves them on the test split over
+fresh seeds. The two differ by the noise of a look, by selection (the best of many looks is the
+luckiest; the curve model smooths all looks together), by the spread between seeds, and by the
+power of the planned test.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from tuner.values.trial import TrialResult
 from tuner.verification.noninferiority import LookPlan
 
 _Array = np.typing.NDArray[np.float64]
-_OF_SAMPLING = 0.7  # usual spread between seeds by that of sampling the images
-_BETWEEN_SPLITS = 0.15  # of a configuration's errors are its own, by ``references/`` of MNIST
-_NEAR = 2.0  # times the default's error, beyond which no point has a chance
+_OF_SAMPLING = 0.7  # usual spread between seeds over that of sampling the images
+_BETWEEN_SPLITS = 0.15  # of a configuration's errors are its own, by MNIST's ``references/``
+_NEAR = 2.0  # times the default's error; beyond it no point has a chance
 _QUANTILES = tuple(stats.norm.ppf((np.arange(7) + 0.5) / 7))
 
 
 @dataclass(frozen=True)
 class Target:
-    """The default's end, as what loses nothing must reach it.
+    """The default's final accuracy, which a point must reach to lose nothing.
 
     Attributes:
         val_accuracy: Mean over the seeds, validation split.
         test_accuracy: The same on the test split.
-        deviation: Between seeds, of the test accuracy; 0 if it is not known.
+        deviation: Standard deviation of the test accuracy between seeds; 0 if unknown.
         test_images: Size of the test split.
-        sure_s: Least training time that is sure to lose nothing, which is to be surpassed.
-        images: That the default trains, with repetition.
-        looks: Of the next candidate.
-        margin: Loss that counts as none; 0 where a gain is to be proven.
-        noise: Standard deviation of the logarithm of the error between seeds, of a look.
-        val_images: Size of the validation split, at which that was looked at.
+        sure_s: Least training time (s) that is sure to lose nothing; candidates must beat it.
+        images: Images that the default trains on, repetitions included.
+        looks: The planned looks at the next candidate.
+        margin: Loss that counts as none; 0 where a gain must be proven.
+        noise: Standard deviation of a look between seeds, of the logarithm of the error.
+        val_images: Size of the validation split, on which ``noise`` was measured.
     """
 
     val_accuracy: float
@@ -61,25 +62,25 @@ class Target:
 
     @property
     def _own_deviation(self) -> float:
-        """Between the default's seeds; a few of them may happen to agree."""
+        """Standard deviation between the default's seeds; a few may agree by chance."""
         error = max(1 - self.test_accuracy, 1 / self.test_images)
         usual = _OF_SAMPLING * math.sqrt(error * (1 - error) / self.test_images)
         return math.hypot(self.deviation, usual) / math.sqrt(2) if self.deviation else usual
 
     @property
     def _candidate_deviation(self) -> float:
-        """Between a candidate's seeds: what looks vary by on the way, its end varies by too.
+        """Standard deviation between a candidate's seeds: its end varies as its looks do.
 
-        Trainings differ in some of the images, which averages out over a larger split.
+        Trainings disagree on some of the images, which averages out over a larger split.
         """
         split = math.sqrt(self.val_images / self.test_images) if self.val_images else 1.0
         return max(self._own_deviation, min(split, 1.0) * self.noise * self._error)
 
     @property
     def log_error(self) -> float:
-        """Logarithm of the validation error at which no loss is proven every other time.
+        """Logarithm of the validation error at which no loss is proven half of the time.
 
-        Errors on the two splits are believed to differ by a factor that is the same for all.
+        Errors on the two splits are assumed to differ by the same factor for all points.
         """
         runs = self.looks.default_runs[-1] - 1, self.looks.candidate_runs[-1] - 1
         squares = runs[0] * self._own_deviation**2 + runs[1] * self._candidate_deviation**2
@@ -88,15 +89,15 @@ class Target:
 
     @property
     def default_log_error(self) -> float:
-        """Logarithm of the default's own validation error, as the curve model has it."""
+        """Logarithm of the default's own validation error, as the curve model defines it."""
         return math.log(max(1 - self.val_accuracy, 0.0) + LEAST_ERROR)
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the logarithm of the error that training says nothing of.
+        """Standard deviation of the logarithm of the error that training cannot reveal.
 
-        Of the mean over the seeds that will verify a candidate, and over the default's; and of
-        how a candidate's error on the one split differs from that on the other.
+        It combines the spread of the means over the candidate's and the default's seeds with how
+        a candidate's error differs between the two splits.
         """
         own = self._own_deviation**2 / self.looks.default_runs[-1]
         candidate = self._candidate_deviation**2 / self.looks.candidate_runs[-1]
@@ -104,9 +105,10 @@ class Target:
 
     @property
     def _between_splits(self) -> float:
-        """The same, of what a candidate's and the default's errors owe to the images of a split.
+        """The part of ``spread`` that is due to the images of the splits.
 
-        But for what a candidate's owes to the validation split, which the curve model knows of.
+        It covers the default on both splits and a candidate on the test split. The curve model
+        covers a candidate on the validation split.
         """
         if not self.val_images:
             return 0.0
@@ -116,24 +118,24 @@ class Target:
 
     @property
     def by_test(self) -> float:
-        """Error on the validation split by that on the test split."""
+        """Error on the validation split divided by that on the test split."""
         return (1 - self.val_accuracy) / max(1 - self.test_accuracy, 1 / self.test_images)
 
     def own_of(self, images: int) -> float:
-        """Standard deviation of the logarithm of an error that so many images cause."""
+        """Return the standard deviation of an error's logarithm due to so many images."""
         error = max(1 - self.test_accuracy, 1 / self.test_images)
         return math.sqrt(_BETWEEN_SPLITS / (error * images)) if images else 0.0
 
     def is_near(self, point: TrialResult) -> bool:
-        """Whether a point is accurate enough for its chance to be worth a thought."""
+        """Return whether a point is accurate enough to have a chance."""
         error = 1 - (point.val_accuracy or 0.0)
         return error <= _NEAR * (1 - self.val_accuracy) + LEAST_ERROR
 
     def chances(self, mean: _Array, deviation: _Array) -> _Array:
-        """Probability that no loss is proven of points so predicted, as logarithms of the error.
+        """Return the probability that points so predicted are proven to lose nothing.
 
         Args:
-            mean: Of any shape.
+            mean: Predicted logarithm of the error, of any shape.
             deviation: Standard deviation of the prediction, of the same shape.
         """
         found: _Array = stats.norm.cdf((self.log_error - mean) / np.hypot(deviation, self.spread))
@@ -142,14 +144,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Aim:
-    """What the search is after.
+    """What the search looks for.
 
     Attributes:
-        target: What is to be reached: no loss, or a gain.
-        incumbent: What is to be expected of known points already: the logarithm of the speed-up
-            over what is sure, or the fall of the logarithm of the error below the default's.
-        accuracy: Whether the error is to fall, at whatever speed.
-        most_images: That a trial may train.
+        target: What to reach: no loss, or a gain.
+        incumbent: What known points are already expected to be worth: the logarithm of the
+            speed-up over what is sure, or how far the logarithm of the error is below the
+            default's.
+        accuracy: Whether to reduce the error, at whatever speed.
+        most_images: Most images that a trial may train on.
         further: Trainings whose curves tell as much as those of trials: the default's recorded
             ones, and whole runs of verification.
     """
@@ -161,26 +164,26 @@ class Aim:
     further: tuple[TrialResult, ...] = ()
 
     def values(self, mean: _Array, deviation: _Array, times_s: _Array) -> _Array:
-        """What each point is expected to be worth by itself, shape (n, k); see ``gains``."""
+        """Return the expected worth of each point by itself, shape (n, k); see ``gains``."""
         if self.accuracy:
             return self.target.default_log_error - mean
         speedup = np.maximum(np.log(self.target.sure_s / times_s), 0.0)
         return self.target.chances(mean, deviation) * speedup
 
     def gains(self, mean: _Array, deviation: _Array, times_s: _Array) -> _Array:
-        """What each candidate's curve may be expected to add to the incumbent.
+        """Return what each candidate's curve is expected to add to the incumbent.
 
         Args:
-            mean: Of the logarithm of the error along each curve, shape (n, k).
+            mean: Mean of the logarithm of the error along each curve, shape (n, k).
             deviation: Its standard deviation, shape (n, k).
             times_s: Training time at each point, seconds, ascending, shape (n, k).
 
         Returns:
-            By training up to each point, shape (n, k).
+            Gains of training up to each point, shape (n, k).
         """
         gains, certain = np.zeros(mean.shape), np.zeros(mean.shape)
         for quantile in _QUANTILES:
-            # training tells of the curve, but nothing of the luck of the seeds that verify it
+            # training reveals the curve, but not the luck of the verification seeds
             value = self.values(mean + quantile * deviation, certain, times_s)
             best = np.maximum.accumulate(value, axis=1)
             gains += np.maximum(best - self.incumbent, 0.0) / len(_QUANTILES)
@@ -188,15 +191,15 @@ class Aim:
 
 
 class Outlook:
-    """Tells of points how likely they are to be proven to lose nothing.
+    """Estimates how likely points are to be proven to lose nothing.
 
     Args:
-        space: Of the study.
-        seed: Of the model's fit.
+        space: Search space of the study.
+        seed: Seed of the model's fit.
 
     Attributes:
-        persistence: How far a stop that is luckier than its neighbours is so for good, 0–1; see
-            ``persistence_of``.
+        persistence: How far a stop that is luckier than its neighbours is so in every run, 0–1;
+            see ``persistence_of``.
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
@@ -207,7 +210,7 @@ class Outlook:
         self.persistence = 0.0
 
     def learn(self, results: Sequence[TrialResult], target: Target) -> None:
-        """Learn the curves of all that was trained, anew if there is more of it."""
+        """Learn the curves of all results; refit only if their number has changed."""
         news = len(results) != self._learnt
         curves = self._cube.curves(results, target.by_test) if news else []
         if curves:
@@ -218,25 +221,25 @@ class Outlook:
 
     @property
     def noise(self) -> float:
-        """Deviation between seeds at a stop, of the logarithm of the error; 0 if unknown."""
+        """Standard deviation between seeds at a stop, of the error's logarithm; 0 if unknown."""
         return math.sqrt(1 - self.persistence) * self._model.noise if self._learnt else 0.0
 
     def chances(self, points: Sequence[TrialResult], target: Target) -> list[float]:
-        """How likely each point is to be proven, 0–1; 0 while nothing is known."""
+        """Return how likely each point is to be proven, 0–1; 0 while nothing is known."""
         near = [row for row, each in enumerate(points) if target.is_near(each)]
         found = np.zeros(len(points))
         if near and self._learnt:
             chosen = [points[row] for row in near]
             mean, deviation = self._predict(chosen)
             recorded = [row for row, each in enumerate(chosen) if each.trial.number == 0]
-            for row in recorded:  # the default's own curve is known from several seeds as it is
+            for row in recorded:  # several seeds show the default's own accuracy as it is
                 mean[row] = math.log(1 - (chosen[row].val_accuracy or 0.0) + LEAST_ERROR)
                 deviation[row] = self.noise / math.sqrt(target.looks.default_runs[-1])
             found[near] = target.chances(mean, deviation)[:, 0]
         return [float(each) for each in found]
 
     def log_errors(self, points: Sequence[TrialResult]) -> list[float]:
-        """Logarithm of each point's validation error, smoothed; none while nothing is known."""
+        """Return the logarithm of each point's validation error, smoothed; empty if unknown."""
         if not (points and self._learnt):
             return []
         mean, _ = self._predict(points)

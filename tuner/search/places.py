@@ -1,6 +1,6 @@
-"""What accuracy depends on: all params but those of the runtime and the iterations.
+"""The params that accuracy depends on: all but those of the runtime and the iterations.
 
-A learning curve shows every number of iterations on its way, and the runtime changes only time.
+A learning curve covers every number of iterations on its way, and the runtime changes only time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tuner.values.space import Choices, Range, SearchSpace
 from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _Array = np.typing.NDArray[np.float64]
-_CLIFF = 0.15  # of the cube: how far from what diverged it is no longer likely
+_CLIFF = 0.15  # distance in the cube over which divergence becomes unlikely
 _LOST = 4.0  # times the default's error after as many iterations: nearly diverged
 
 
@@ -34,23 +34,23 @@ class AccuracyCube:
         ]
 
     def part(self, params: Params) -> dict[str, ParamValue]:
-        """Those of ``params`` that are dimensions of the cube."""
+        """Return those of ``params`` that are dimensions of the cube."""
         return {name: params[name] for name in self._names}
 
     def place(self, params: Params) -> tuple[float, ...]:
-        """Where ``params`` are in the cube."""
+        """Return the coordinates of ``params`` in the cube."""
         return tuple(
             _coordinate(self._space.params[name], params[name], params) for name in self._names
         )
 
     def curves(self, results: Sequence[TrialResult], by_test: float = 0.0) -> list[Curve]:
-        """The learning curves of what was trained and did not diverge, nor nearly.
+        """Return the learning curves of trainings that did not diverge, nor nearly.
 
         Args:
-            results: Of trainings.
-            by_test: Error on the validation split by that on the test split. Ends that were looked
-                at on the test split tell of a curve too, by other images than those by which it
-                was chosen; 0 where they do not.
+            results: Results of trainings.
+            by_test: Error on the validation split divided by that on the test split. With it,
+                final test accuracies count as looks at a curve, by other images than those by
+                which it was chosen; 0 leaves them out.
         """
         found = []
         lost = self._lost(results)
@@ -71,15 +71,15 @@ class AccuracyCube:
         return found
 
     def stability(self, places: _Array, results: Sequence[TrialResult]) -> _Array:
-        """How likely trainings are not to diverge, by those that did, or nearly did.
+        """Return how likely trainings are not to diverge, given those that did or nearly did.
 
-        Divergence is a cliff, which a smooth model of accuracy would round off far into what
-        trains well. What diverged at some rate is believed to diverge at any higher one, and
-        near the other params.
+        Divergence is a cliff, which a smooth model of accuracy would round off far into the
+        region that trains well. A training that diverged at some rate is assumed to diverge at
+        any higher one, and near its other params.
 
         Args:
-            places: Shape (n, d).
-            results: All that was trained.
+            places: Coordinates in the cube, shape (n, d).
+            results: All trainings.
 
         Returns:
             Probabilities, shape (n,).
@@ -95,7 +95,10 @@ class AccuracyCube:
 
     @staticmethod
     def _lost(results: Sequence[TrialResult]) -> list[TrialResult]:
-        """What diverged, or did nearly: at a higher rate than the default it errs far more."""
+        """Return the trainings that diverged, or nearly did.
+
+        One that nearly did errs far more than the default, at a higher rate.
+        """
         default = next((each for each in results if each.trial.is_default), None)
         return [
             each
@@ -105,12 +108,12 @@ class AccuracyCube:
         ]
 
     def draw(self, random: np.random.Generator) -> dict[str, ParamValue]:
-        """The part of some params of the space."""
+        """Draw params of the space at random, and return their part."""
         return self.part(self._space.suggest(_Draw(random)))
 
 
 def _errs_far_more(result: TrialResult, default: TrialResult) -> bool:
-    """Whether a training at a higher rate is far behind the default after as many iterations."""
+    """Return whether a training at a higher rate errs far more than the default did by then."""
     rate, own = (float(each.params["learning_rate"] or 0) for each in (result, default))
     if rate <= own or not result.checkpoints:
         return False
@@ -122,7 +125,7 @@ def _errs_far_more(result: TrialResult, default: TrialResult) -> bool:
 
 
 class _Draw:
-    """Suggests params as a sampler's trial would."""
+    """Draws params at random, with the interface of a sampler's trial."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._random = random

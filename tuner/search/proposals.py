@@ -1,4 +1,4 @@
-"""Which curve to train next: what adds most to the front for each second of training."""
+"""The choice of the next curve to train: the one that adds most to the front per second."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from tuner.values.trial import Params, ParamValue, TrialResult
 
 _CANDIDATES = 192
 _NEARLY = 0.7
-_BESIDE = 0.25  # what the front counts beside the aim
+_BESIDE = 0.25  # weight of the front's gain where there is an aim
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
-_TURN = 0.5  # of the time left, that a trial costs beside its own: few more will follow it
-_WORTH_A_START = 0.5  # of the greatest worth; a start point below it waits
+_TURN = 0.5  # of the time limit, added to a trial's own cost: few more will follow it
+_WORTH_A_START = 0.5  # of the greatest worth; a start point worth less waits
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 _Part = dict[str, ParamValue]
-"""What accuracy depends on, without the iterations."""
+"""The params that accuracy depends on, without the iterations."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a proposal is thought out from.
+    """The facts that a proposal is based on.
 
     Attributes:
-        results: All that was told.
-        flying: What is being trained.
-        front: Training time (s) and accuracy of the points to be surpassed.
-        aim: What is looked for first; ``None`` where the front is all.
+        results: All results told so far.
+        flying: Params of the trials under way.
+        front: Training time (s) and accuracy of the points to beat.
+        aim: What to look for first; ``None`` where only the front counts.
     """
 
     results: Sequence[TrialResult]
@@ -53,29 +53,28 @@ class Known:
 
     @property
     def trained(self) -> Sequence[TrialResult]:
-        """All whose curves are known."""
+        """All trainings whose curves are known."""
         return [*self.results, *(self.aim.further if self.aim else ())]
 
     @property
     def default(self) -> Mapping[str, float]:
-        """Figures of trial 0; empty without."""
+        """Metrics of trial 0; empty while it is not measured."""
         usable = (each for each in self.results if each.trial.is_default and each.usable)
         return next((each.metrics for each in usable), {})
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Curves that may be trained, n of them with k points each; those that fit alone.
+    """Curves that may be trained and fit in time, n of them with k points each.
 
     Attributes:
-        parts: Of their params.
-        starts: How many of the first are start points.
-        lengths: Iterations worth training of each start point.
-        paces: Seconds an iteration of the trial that would train it, shape (n,).
-        fits: Whether there is time for it, shape (n, k); the first point of each fits.
+        parts: Params that accuracy depends on, one part per curve; the start points come first.
+        lengths: Iterations worth training, one number per start point.
+        paces: Seconds per iteration of the trial that would train it, shape (n,).
+        fits: Whether a point is new and there is time for it, shape (n, k).
         seen: Whether accuracy is looked at there, shape (n, k).
-        costs: Seconds of a run to there, shape (n, k).
-        times: Training times (s), none beyond what is of interest, shape (n, k).
+        costs: Seconds of a run up to there, divided by the lanes, shape (n, k).
+        times: Training times (s), capped at the longest of interest, shape (n, k).
     """
 
     parts: Sequence[_Part]
@@ -88,16 +87,16 @@ class _Candidates:
 
 
 class Proposer:
-    """Thinks out what to train next.
+    """Proposes what to train next.
 
     Args:
-        composition: Of the space and of the map of its runtime settings, which grows.
-        default: The framework's own.
-        seed: Of the model, and with ``stream`` of the candidates that are drawn.
-        stream: Another one draws other candidates.
+        composition: Composes the space with the map of its runtime settings, which grows.
+        default: The framework's own default.
+        seed: Seed of the model and, with ``stream``, of the candidates that are drawn.
+        stream: Random stream; another one draws other candidates.
 
     Attributes:
-        shortest: Iterations of the shortest training that is a member of the space.
+        shortest: Iterations of the shortest training in the space.
     """
 
     def __init__(self, composition: Composition, default: Params, seed: int, stream: int) -> None:
@@ -119,12 +118,12 @@ class Proposer:
     def propose(
         self, known: Known, limit_s: float, lanes: int = 1
     ) -> dict[str, ParamValue] | None:
-        """Params of what is worth most, or ``None`` if nothing can be trained within ``limit_s``.
+        """Return the params worth most; ``None`` if nothing can be trained within ``limit_s``.
 
         Args:
-            known: What it is thought out from.
-            limit_s: Longest that it may train, seconds.
-            lanes: Trials that run at once, each on one core, if it is more than one.
+            known: The facts to base it on.
+            limit_s: Longest time that it may train, seconds.
+            lanes: How many trials run at once; if several, each uses one core.
         """
         self._lanes = lanes
         limit_s = min(limit_s, self._limit("train_time_s", upper=True, default=math.inf))
@@ -143,7 +142,7 @@ class Proposer:
     # -- candidates -----------------------------------------------------------------------------
 
     def _candidates(self, known: Known, limit_s: float) -> _Candidates:
-        """Start points, and others drawn at random; if none of them fits, the quickest of all."""
+        """Return start points, trained places and random ones; if none fits, a quicker one."""
         starts = self._starts()
         drawn = [self._cube.draw(self._random) for _ in range(_CANDIDATES)]
         again = [
@@ -161,7 +160,7 @@ class Proposer:
         fits = (lasting <= limit_s) & self._is_new(known, [parts[row] for row in rows])
         seen, costs = self._looks(known, lasting)
         times = np.array([self.pace_s(parts[row]) for row in rows])[:, None] * self._grid
-        # beyond the default's time a front is not worth more for being longer
+        # time beyond the default's does not make a front worth more
         most_s = max(limit_s, known.default.get("train_time_s", 0.0))
         return _Candidates(
             parts=[parts[row] for row in rows],
@@ -174,17 +173,17 @@ class Proposer:
         )
 
     def _is_new(self, known: Known, parts: Sequence[_Part]) -> _Flags:
-        """Which lengths were not trained yet, and are no more images than are of interest.
+        """Return which lengths were not trained yet and have no more images than of interest.
 
         Args:
-            known: What was trained.
-            parts: Of the params of n candidates.
+            known: The trainings so far, and the aim.
+            parts: Params that accuracy depends on, of n candidates.
 
         Returns:
-            Shape (n, k); the shortest length is always among them.
+            Flags, shape (n, k).
         """
         done: dict[tuple[float, ...], int] = {}
-        # what was stopped would be again
+        # a trial that was stopped would be stopped again
         asked = [each.trial.params for each in known.results]
         for params in (*asked, *known.flying):
             place = self._cube.place(params)
@@ -198,16 +197,16 @@ class Proposer:
         return np.array(rows, dtype=bool).reshape(len(parts), len(self._grid))
 
     def _quickest(self, part: _Part) -> _Part:
-        """The same with the batch size that takes the least time an iteration."""
+        """Return the part with the smallest or largest batch size, whichever iterates faster."""
         sizes = self._space.params["batch_size"]
         assert isinstance(sizes, Range)
         ends = [{**part, "batch_size": int(each)} for each in (sizes.low, sizes.high)]
         return min(ends, key=self.pace_s)
 
     def _starts(self) -> list[tuple[_Part, int]]:
-        """What is worth trying first, and the default, where they are members of the space.
+        """Return the start points and the default, where they are members of the space.
 
-        Each with the most iterations that are named with it: on its way it is all shorter runs.
+        Each comes with the most iterations named for it, as a run passes all shorter ones.
         """
         found: dict[str, tuple[_Part, int]] = {}
         for point in (*self._space.start_points(self._default), self._default):
@@ -221,16 +220,16 @@ class Proposer:
         ]
 
     def _looks(self, known: Known, times: _Array) -> tuple[_Flags, _Array]:
-        """Where workers look at the accuracy on their way along curves, and what runs cost.
+        """Return where workers look at the accuracy on their way along curves, and the cost.
 
-        As workers do it, looking may not take longer than the training since the last look.
+        As in the worker, a look may not take longer than the training since the last look.
 
         Args:
-            known: What looking took so far.
-            times: For which a trial trains to the points of each curve, seconds, shape (n, k).
+            known: Results, which tell how long looks took so far.
+            times: Training time up to the points of each curve, seconds, shape (n, k).
 
         Returns:
-            Whether it is looked at, and the seconds of a run to there; both of shape (n, k).
+            Whether there is a look, and the seconds of a run up to there; both of shape (n, k).
         """
         runs = [
             each
@@ -260,7 +259,7 @@ class Proposer:
         return seen[:, _EARLY_LOOKS:], costs[:, _EARLY_LOOKS:]
 
     def pace_s(self, part: Params) -> float:
-        """Seconds an iteration at the fastest setting for this batch size."""
+        """Return the seconds per iteration at the fastest setting for this batch size."""
         batch = int(part["batch_size"] or 1)
         return self._composition.runtimes.pace_s(self._setting(part), batch)
 
@@ -268,7 +267,7 @@ class Proposer:
         return self._composition.settings(int(part["batch_size"] or 1))[0]
 
     def _training_setting(self, part: Params) -> dict[str, ParamValue]:
-        """What a trial trains at: the fastest setting, or that of one core where others run."""
+        """Return the setting of a trial: the fastest, or with several lanes that of one core."""
         if self._lanes == 1:
             return self._setting(part)
         return self._composition.on_one_core(int(part["batch_size"] or 1))
@@ -285,10 +284,10 @@ class Proposer:
     def _best(
         self, known: Known, candidates: _Candidates, limit_s: float
     ) -> dict[str, ParamValue]:
-        """Start points first, then what is worth most a second.
+        """Return an untried start point, or else the candidate worth most per second.
 
-        Where there is an aim, a trial takes one of few turns: what is short is not worth more for
-        being short alone. Start points that nobody wished for must then be worth it.
+        With an aim, a trial takes one of few turns, so it is not worth more just for being short.
+        Then start points that the search space does not name must be worth it, too.
         """
         times, fits = candidates.times, candidates.fits
         places = np.array([self._cube.place(each) for each in candidates.parts])
@@ -299,9 +298,9 @@ class Proposer:
             mean, deviation, times, front, seen=candidates.seen, least_accuracy=least
         )
         if known.aim is not None:
-            # both are logarithms: of speed at no loss, and of errors over that of time
+            # both are logarithmic: the front's of errors over time, the aim's of speed at no loss
             gains = _BESIDE * gains + known.aim.gains(mean, deviation, times)
-        gains *= fits  # what is longer is stopped
+        gains *= fits  # a longer run would be stopped
         gains *= self._cube.stability(places, known.results)[:, None]
         starts = self._untried_starts(known, candidates, places)
         if starts and known.aim is None:
@@ -316,27 +315,27 @@ class Proposer:
             row = start if most_worth[start] >= _WORTH_A_START * most_worth[row] else row
             row = next((each for each in starts if candidates.parts[each] in self._wished), row)
             if not worth[row].any() and known.aim is not None:
-                # nothing promises more than is known: then what comes nearest to it
+                # nothing promises more than the known points: take what comes nearest to them
                 values = known.aim.values(mean, deviation, times)
                 stable = self._cube.stability(places, known.results)[:, None]
                 worth = np.where(fits, (values - values[fits].min()) * stable, 0.0)
                 row = int(np.argmax(worth.max(axis=1)))
-            if not worth[row].any():  # nothing promises anything: then what costs least
+            if not worth[row].any():  # nothing promises anything: take the cheapest
                 row = int(np.argmin(np.where(fits, candidates.costs, math.inf).min(axis=1)))
-            # what adds nothing is stopped early, what was to be short cannot be prolonged
+            # a run that adds nothing is stopped early, but a short one cannot be prolonged
             wanted = fits[row] & (worth[row] >= _NEARLY * worth[row].max())
             length = self._grid[wanted].max() if worth[row].any() else self._grid[wanted].min()
         return self._asked(candidates.parts[row], length)
 
     def _untried_starts(self, known: Known, candidates: _Candidates, places: _Array) -> list[int]:
-        """The start points at whose places nothing was trained, nor is."""
+        """Return the rows of start points at whose places nothing was or is being trained."""
         tried = {self._cube.place(each.params) for each in known.results}
         tried |= {self._cube.place(each) for each in known.flying}
         rows = range(len(candidates.lengths))
         return [row for row in rows if tuple(places[row]) not in tried]
 
     def _expected(self, known: Known) -> list[tuple[float, float]]:
-        """Training time and accuracy that running trials will add, if the model is right."""
+        """Return the training times and accuracies that running trials are predicted to add."""
         found: list[tuple[float, float]] = []
         for each in known.flying:
             grid = self._grid[self._grid <= int(each["iterations"] or 1)]
@@ -346,12 +345,12 @@ class Proposer:
         return found
 
     def least_accuracy(self, known: Known) -> float:
-        """What is below it is of no interest to those who know the default."""
+        """Return the accuracy below which nothing is of interest."""
         least = least_of_interest(known.default.get("val_accuracy", 0.0))
         return self._limit("val_accuracy", upper=False, default=max(least, 1 - BLIND_ERROR))
 
     def _limit(self, metric: str, *, upper: bool, default: float) -> float:
-        """The closest limit that the constraints set to a figure."""
+        """Return the tightest of ``default`` and the limits that the constraints set."""
         limits = [
             each.limit
             for each in self._composition.constraints

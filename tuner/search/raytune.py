@@ -1,4 +1,4 @@
-"""``search=raytune``: the study of ``search=joint``, asked and told by Ray Tune's OptunaSearch."""
+"""``search=raytune``: the study of ``search=joint``, driven by Ray Tune's OptunaSearch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RayTuneSearch:
     """Asks and tells through ``ray.tune.search.optuna.OptunaSearch``; see ``Strategy``.
 
     Args:
-        study: Where OptunaSearch keeps its trials. They are ended through OptunaSearch too.
+        study: The study in which OptunaSearch keeps its trials; it also ends them.
 
     Raises:
         ConfigError: If Ray Tune is not installed.
@@ -52,23 +52,23 @@ class RayTuneSearch:
         )
         self._end_elsewhere, study.end_trial = study.end_trial, self._end
         self._counter = itertools.count()
-        self._names: dict[int, str] = {}  # OptunaSearch's, by numbers that repeated trials keep
+        self._names: dict[int, str] = {}  # OptunaSearch's, by number, which a repeat keeps
         self._asked = Train(0, {})
 
     def next(self, view: View) -> Train:  # noqa: ARG002 - a sampler does not look at the clock
-        """Train what OptunaSearch proposes, the default and the start points before."""
+        """Train the default, then the start points, then what OptunaSearch proposes."""
         with self.study.alone():
             self.study.enqueue_first(self._starts)
             name = str(next(self._counter))
             with warnings.catch_warnings():
-                # a busy machine makes it believe that trials are trained while they are asked for
+                # on a busy machine it mistakes slow sampling for training, and warns
                 warnings.filterwarnings("ignore", "Define-by-run function")
                 self._searcher.suggest(name)
             self._names[self._asked.number] = name
             return self._asked
 
     def _define(self, trial: optuna.Trial) -> None:
-        """Draw the space's params; OptunaSearch notes for itself what is drawn."""
+        """Draw the space's params; OptunaSearch records them itself."""
         self._asked = Train(*self.study.begin(trial))
 
     def tell(self, result: TrialResult) -> None:
@@ -77,7 +77,7 @@ class RayTuneSearch:
             self._learn([result])
 
     def recall(self, results: Sequence[TrialResult]) -> None:
-        """Go on where an earlier session stopped."""
+        """Resume where an earlier session stopped."""
         self.study.recall(results)
         self._learn(results)
 
@@ -89,7 +89,7 @@ class RayTuneSearch:
         """Learn nothing: there is no race."""
 
     def beside(self, _point: TrialResult) -> None:
-        """Each trial measures times, so that nothing may run beside it."""
+        """Return nothing: each trial measures times, so nothing may run beside it."""
 
     def _learn(self, results: Sequence[TrialResult]) -> None:
         self.front = front_of([*self.front, *results], self.study.objectives)

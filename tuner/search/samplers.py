@@ -1,4 +1,4 @@
-"""The samplers of Optuna by the names that a configuration gives them."""
+"""Optuna's samplers by their names in the configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_sampler(config: SamplerConfig, seed: int) -> optuna.samplers.BaseSample
     """Make the Optuna sampler that a configuration names.
 
     Raises:
-        ConfigError: If it needs a package that is missing, or does not take its options.
+        ConfigError: If the sampler needs a missing package, or rejects its options.
     """
     if config.name == "gp" and not importlib.util.find_spec("torch"):
         raise ConfigError("sampler=gp needs the package torch: pip install 'tuner[gp]'")

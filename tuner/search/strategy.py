@@ -1,7 +1,7 @@
-"""What a search strategy is: it says what to do next, and is told how that ended.
+"""The interface of search strategies: they decide what to do next, and are told how it ended.
 
-The loop that carries the answers out is not the strategy's: a study has one with an executor, a
-benchmark one with recorded trainings.
+A strategy runs nothing itself. A study carries out its decisions with an executor, a benchmark
+with recorded trainings.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tuner.values.trial import Params, SideBySide, Trial, TrialResult
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a strategy is shown of the study when it is asked.
+    """The state of the study that a strategy sees when it is asked.
 
     Attributes:
-        limit_s: Longest that the next trial may train, seconds.
+        limit_s: Longest time that the next trial may train, seconds.
         left_s: Time left to search, seconds.
-        running: Trials under way.
-        default_known: Whether trial 0 is measured, or another driver is about it.
-        aim: What to look for first; ``None`` where the default's end is not known.
+        running: Number of trials under way.
+        default_known: Whether trial 0 is measured, or another driver is running it.
+        aim: What to look for first; ``None`` where the default's final accuracy is unknown.
     """
 
     limit_s: float
@@ -40,9 +40,9 @@ class Train:
     """Run a trial. Number 0 is the default.
 
     Attributes:
-        number: Of the trial.
-        params: Of the trial.
-        pace_s: Seconds an iteration at the setting that it stands for, if it is run for its
+        number: Number of the trial.
+        params: Params of the trial.
+        pace_s: Seconds per iteration at the setting that it stands for, if it is run for its
             accuracy alone; 0 where its own times are measured.
     """
 
@@ -64,14 +64,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Begin nothing more, for a reason in words. What still runs may change that."""
+    """Begin nothing more, for a reason in words. Trials still running may change that."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Run these, one after the other and nothing beside them; no strategy asks for it itself."""
+    """Run these verification trials while no other trial runs. No strategy asks for this."""
 
     trials: tuple[Trial, ...]
 
@@ -89,11 +89,11 @@ class Strategy(Protocol):
 
     @property
     def front(self) -> Sequence[TrialResult]:
-        """The best of all that was told, and of what that stands for."""
+        """The best of all results told and of the points derived from them."""
 
     @property
     def derived(self) -> Sequence[TrialResult]:
-        """What the trials stand for beside themselves."""
+        """The points derived from the trials."""
 
     @property
     def shortest(self) -> int:
@@ -105,47 +105,47 @@ class Strategy(Protocol):
 
     @property
     def lanes(self) -> int:
-        """Search trials that run at once for their accuracy alone; 1 where times are measured."""
+        """How many trials run at once for their accuracy alone; 1 where times are measured."""
 
     def beside(self, point: TrialResult) -> SideBySide | None:
-        """How a point's accuracy is had while others run; ``None`` where that is not worth it."""
+        """Return how to measure a point's accuracy beside others; ``None`` if not worth it."""
 
     def next(self, view: View) -> Train | Probe | Stop:
-        """Say what to do next. Never raises for want of time: that is a reason to stop."""
+        """Decide what to do next. A lack of time is a reason to stop, never an error."""
 
     def tell(self, result: TrialResult) -> None:
         """Learn how a trial ended; telling the same trial again changes nothing."""
 
     def recall(self, results: Sequence[TrialResult]) -> None:
-        """Go on where an earlier session stopped, which measured ``results``.
+        """Resume where an earlier session stopped, which measured ``results``.
 
-        What it asked for and did not measure will be asked for again.
+        Trials that it asked for and did not measure are asked for again.
         """
 
     def retry(self, number: int) -> None:
-        """Ask again, under its number, for a trial that was left running."""
+        """Ask again, under the same number, for a trial that was left running."""
 
     def learn_paces(self) -> None:
-        """Learn what the race has found since; without a race there is nothing to learn."""
+        """Learn what the race has found since the last call; do nothing without a race."""
 
 
 class Races(Protocol):
-    """Finds out what runtime settings cost, turn by turn."""
+    """Measures what runtime settings cost, turn by turn."""
 
     @property
     def known(self) -> RuntimeMap:
-        """All that is known, always the same map; empty before the first turn."""
+        """All measurements, always the same map object; empty before the first turn."""
 
     @property
     def recorded(self) -> bool:
-        """Whether what is known is an earlier study's, and not yet seen to hold now."""
+        """Whether the map is an earlier study's, and not yet confirmed."""
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing left to try, or no time for it."""
+        """Whether nothing is left to try, or no time is left."""
 
     def run(self, most_s: float) -> object:
-        """Measure the default's setting if none is known, then race on for so many seconds.
+        """Measure the default's setting if none is known, then race for ``most_s`` seconds.
 
-        What is recorded is checked first, and forgotten if it does not hold.
+        A recorded map is checked first, and forgotten if it no longer holds.
         """

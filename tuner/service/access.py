@@ -1,4 +1,4 @@
-"""Who may ask, and how much at once."""
+"""Access control: who may send requests, and how large they may be."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 _MOST_BYTES = 64 * 1024  # of a request's body
-_OPEN = {"/v1/healthz", "/v1/livez"}  # what a load balancer asks without a token
+_OPEN = {"/v1/healthz", "/v1/livez"}  # a load balancer needs no token for these
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _LOCAL = {"localhost", "127.0.0.1", "[::1]", "testserver"}
 
 
 @dataclass(frozen=True)
 class Access:
-    """What is refused before anything is looked at.
+    """Checks that refuse a request before it is processed.
 
     Attributes:
-        token: Bearer token that must be sent; empty where none is needed.
-        local: Whether the service goes by no name but this machine's.
+        token: Bearer token that must be sent; empty if none is needed.
+        local: Whether to refuse every host name except those of the local machine.
     """
 
     token: str
     local: bool
 
     def refusal(self, request: Request) -> Response | None:
-        """Why this request is refused, or ``None``."""
+        """Return the response that refuses this request, or ``None``."""
         length = request.headers.get("content-length", "0")
         if "transfer-encoding" in request.headers or not length.isdecimal():
             return _no(411, "a body must say its Content-Length")
@@ -46,9 +46,9 @@ class Access:
 
     def _knows(self, request: Request) -> bool:
         kind, _, sent = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "basic":  # how a browser sends it: as the password
+        if kind.lower() == "basic":  # a browser sends the token as the password
             kind, sent = "bearer", _password(sent)
-        # in constant time: how long it takes must not tell how much of it is right
+        # constant time, so that timing does not reveal how much of the token is right
         right = hmac.compare_digest(sent.encode(), self.token.encode())
         return kind.lower() == "bearer" and right
 

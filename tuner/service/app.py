@@ -1,4 +1,4 @@
-"""The routes. All is answered from memory; nothing of a request is a path, code or a shell's."""
+"""The routes. Answers come from memory; no part of a request is used as path, code or command."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended, TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front
 
-_STALE_AFTER = 12  # looks at the store that may fail before the service calls itself stale
+_STALE_AFTER = 12  # refresh intervals without a successful read until the service is stale
 _REMEMBERED = 4096  # answers
 _GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -71,17 +71,17 @@ def make_app(
     local: bool = True,
     refresh_s: float = 5.0,
 ) -> FastAPI:
-    """The service as an ASGI application.
+    """Create the service as an ASGI application.
 
     Args:
         uri: MLflow's tracking address.
-        jobs: The studies that were asked for.
-        words: Overrides of every study that is asked for.
-        framework_path: Folder with frameworks of the user's own.
-        token: What clients must send as ``Authorization: Bearer``; empty where none is needed.
-        local: Whether it is meant for this machine alone: then other names for it are refused, so
-            that no web page can make a browser ask it (DNS rebinding).
-        refresh_s: Seconds between two looks at the store.
+        jobs: The queue of requested studies.
+        words: Overrides of every requested study.
+        framework_path: Folder with the user's own frameworks.
+        token: What clients must send as ``Authorization: Bearer``; empty if none is needed.
+        local: Whether only this machine may use it. Other host names are then refused, so that no
+            web page can make a browser send requests (DNS rebinding).
+        refresh_s: Seconds between two reads of the store.
     """
     records, meters = Records(uri, refresh_s, framework_path), Meters()
 
@@ -125,7 +125,7 @@ def make_app(
 
     @app.get("/v1/metrics", tags=["service"], response_class=PlainTextResponse)
     def metrics() -> Response:
-        """Figures of the service itself, for Prometheus."""
+        """Return figures of the service itself, for Prometheus."""
         text, kind = meters.exposition(records.current, jobs.all())
         return Response(text, media_type=kind)
 
@@ -139,26 +139,26 @@ def make_app(
 def _add_health(app: FastAPI, records: Records, jobs: Jobs, refresh_s: float) -> None:
     @app.get("/v1/livez", tags=["service"], responses={503: {"model": Health}})
     def livez(response: Response) -> Health:
-        """Whether it works at all; if not, only a restart helps."""
+        """Tell whether the service works at all; if not (503), only a restart helps."""
         return judge_health(response, records, jobs, refresh_s, stale_is_bad=False)
 
     @app.get("/v1/healthz", tags=["service"], responses={503: {"model": Health}})
     def healthz(response: Response) -> Health:
-        """Whether it can answer, and how old what it knows is; 503 where that is too old."""
+        """Tell whether the service can answer and how old its data is; 503 if that is too old."""
         return judge_health(response, records, jobs, refresh_s, stale_is_bad=True)
 
 
 def judge_health(
     response: Response, records: Records, jobs: Jobs, refresh_s: float, *, stale_is_bad: bool
 ) -> Health:
-    """Say how the service is, and make that the status of the response.
+    """Report the health of the service and set the status of the response.
 
     Args:
-        response: Becomes 503 with ``Retry-After`` where the service is not well.
-        records: Reads the store, in a thread of its own.
-        jobs: Works studies off, likewise.
-        refresh_s: Seconds between two looks at the store.
-        stale_is_bad: Whether old knowledge alone makes it unwell.
+        response: Becomes 503 with ``Retry-After`` if the service is not healthy.
+        records: Reads the store, in its own thread.
+        jobs: Runs studies, in its own thread.
+        refresh_s: Seconds between two reads of the store.
+        stale_is_bad: Whether stale data alone makes it unhealthy.
     """
     now = records.current
     dead = [name for name, each in (("records", records), ("jobs", jobs)) if not each.alive]
@@ -189,12 +189,12 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
 
     @app.get("/v1/recommendations", tags=["answers"], responses=_PROBLEMS)
     async def recommendations(asked: Annotated[Question, Query()]) -> Answer:
-        """Which verified configuration a job should run with, under its limits."""
+        """Recommend the verified configuration that a job should run with, under its limits."""
         now = known(records)
         limits = limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
         fresh = [each for each in evidence if each.study not in now.stale]
-        try:  # what was measured elsewhere or with other libraries only where nothing else will do
+        try:  # evidence of another machine or other libraries is the last resort
             found = recommend(fresh, limits, asked.objective)
         except NothingRecommended:
             found = recommend(evidence, limits, asked.objective)
@@ -205,16 +205,19 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
 
     @app.get("/v1/pareto", tags=["answers"], responses=_UNREAD)
     def pareto(asked: Annotated[ParetoQuestion, Query()]) -> list[FrontPoint]:
-        """All verified configurations, the defaults among them; which are on the front."""
+        """List verified configurations, defaults included, and mark those on the front.
+
+        Only those that were measured with one job per host are listed.
+        """
         return front_points(known(records), asked.framework or "", asked.dataset)
 
 
 def known(records: Records) -> Snapshot:
-    """What is on record.
+    """Return what is on record.
 
     Raises:
-        HTTPException: With 503 if that is not known, as the store could not be read since the
-            service began: "nothing" would be a wrong answer.
+        HTTPException: With 503 if the store was never read since the service started: "nothing"
+            would be a wrong answer.
     """
     now = records.current
     if not math.isfinite(now.read_at):
@@ -224,7 +227,7 @@ def known(records: Records) -> Snapshot:
 
 
 def limits_of(asked: Question) -> Limits:
-    """The limits of a question."""
+    """Return the limits of a question."""
     given = asked.model_dump(exclude={"framework", "dataset", "objective"})
     if asked.max_accuracy_loss == "none":
         given["max_accuracy_loss"] = None
@@ -232,7 +235,7 @@ def limits_of(asked: Question) -> Limits:
 
 
 def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint]:
-    """Verified configurations on a data set, by training time."""
+    """Return verified configurations (one job per host) on a data set, by training time."""
     evidence = [each for each in now.evidence_for(framework, dataset) if each.jobs_per_host == 1]
     rows = [[each.accuracy, each.train_time_s] for each in evidence]
     front = set(pareto_front(rows, _GOALS)) if rows else set()
@@ -253,7 +256,7 @@ def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint
 def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str | None) -> None:
     @app.get("/v1/studies", tags=["record"], responses=_UNREAD)
     def studies(asked: Annotated[StudiesQuestion, Query()]) -> list[Study]:
-        """Studies on record, newest first; before them those that were asked for and are not."""
+        """List requested studies that are not complete, then studies on record, newest first."""
         asked_for = [study_of_job(each) for each in jobs.all() if each.state != COMPLETE]
         recorded = [study_of(each) for each in known(records).studies]
         chosen = [
@@ -265,9 +268,9 @@ def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str |
 
     @app.get("/v1/studies/{study_id}", tags=["record"], responses=_PROBLEMS)
     def study(study_id: str) -> dict[str, Any]:
-        """One study whole: a job with its progress, or the newest study of this id on record.
+        """Return a job with its progress, or the newest study of this id on record.
 
-        That is its ``front.json``, and the runs behind it.
+        A study is its ``front.json`` with the ids of the runs behind it.
         """
         job = jobs.get(study_id)
         if job is not None:
@@ -279,7 +282,7 @@ def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str |
 
     @app.get("/v1/frameworks", tags=["record"])
     def frameworks() -> list[Framework]:
-        """What can be tuned, and whether its runtime is installed here."""
+        """List what can be tuned, and whether its runtime is installed here."""
         known = [load_framework(name, framework_path) for name in list_frameworks(framework_path)]
         return [
             Framework(
@@ -295,9 +298,9 @@ def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str |
 def _add_orders(app: FastAPI, records: Records, jobs: Jobs, kept: Sequence[str]) -> None:
     @app.post("/v1/studies", tags=["jobs"], status_code=202, responses=_PROBLEMS)
     def submit(order: Annotated[Order, Body()]) -> Job:
-        """Ask for a study, or for a study's finalists to be measured again; see ``GET`` for both.
+        """Queue a study, or a new measurement of a study's finalists.
 
-        It is queued, and run when those before it have ended.
+        The job runs when those before it have ended. ``GET`` with its id shows its progress.
         """
         if isinstance(order, StudyRequest):
             words = words_of_study(order, kept)
@@ -308,7 +311,7 @@ def _add_orders(app: FastAPI, records: Records, jobs: Jobs, kept: Sequence[str])
 
     @app.delete("/v1/studies/{job_id}", tags=["jobs"], responses=_PROBLEMS)
     def stop(job_id: str) -> Job:
-        """End a study that was asked for; what it measured is kept."""
+        """Stop a requested study; what it measured is kept."""
         job = jobs.get(job_id)
         if job is None:
             raise HTTPException(404, "no job of this id is known; /v1/studies lists them")
@@ -316,7 +319,7 @@ def _add_orders(app: FastAPI, records: Records, jobs: Jobs, kept: Sequence[str])
 
 
 def _verified_by(study_id: str, now: Snapshot) -> list[Evidence]:
-    """What the newest study of this id verified."""
+    """Return what the newest study of this id verified."""
     runs = [each.run_id for each in now.studies if each.front["study_id"] == study_id]
     if not runs:
         raise HTTPException(404, "no study of this id is on record; /v1/studies lists them")
@@ -324,13 +327,13 @@ def _verified_by(study_id: str, now: Snapshot) -> list[Evidence]:
 
 
 def shown_job(job: StudyJob, jobs: Jobs) -> Job:
-    """A job as clients see it."""
+    """Convert a job to the form that clients see."""
     facts = {name: getattr(job, name) for name in Job.model_fields if name != "progress"}
     return Job(**facts, progress=jobs.progress(job))
 
 
 def study_of_job(job: StudyJob) -> Study:
-    """A study that was asked for, in short."""
+    """Summarise a requested study."""
     return Study(
         id=job.id,
         state=job.state,
@@ -342,7 +345,7 @@ def study_of_job(job: StudyJob) -> Study:
 
 
 def study_of(record: StudyRecord) -> Study:
-    """A study in short."""
+    """Summarise a study on record."""
     front = record.front
     return Study(
         id=front["study_id"],

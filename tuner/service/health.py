@@ -1,9 +1,9 @@
-"""Whether the service of this machine is well, as its exit code: for probes of a container.
+"""A container probe: the exit code tells whether the service on this machine is healthy.
 
 python -m tuner.service.health [port] [healthz|livez]
 
-``healthz`` is for readiness: what the service knows is fresh. ``livez`` is for liveness: it fails
-only where a restart would help, so not while MLflow is away.
+``healthz`` is for readiness: the data of the service is fresh. ``livez`` is for liveness: it
+fails only if a restart would help, so not while MLflow is away.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PATIENCE_S = 5.0
 
 
 def main(port: str = "8765", question: str = "healthz") -> int:
-    """0 if it answers; else what is wrong goes to standard error."""
+    """Return 0 if the service is healthy; else print the fault to standard error and return 1."""
     token = os.environ.get("TUNER_SERVICE_TOKEN", "")
     try:
         answer = requests.get(

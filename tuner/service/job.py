@@ -1,11 +1,11 @@
-"""The process of one job: runs its study, and leaves in its folder how far it is.
+"""The process of one job: it runs the study and writes its progress into the job's folder.
 
     python -m tuner.service.job FOLDER
 
 reads ``job.json`` and writes ``progress.json`` while it runs and ``outcome.json`` at the end. It
-ends like the command line does: stopped by SIGINT or SIGTERM it keeps what was measured, and the
-next process of the same job goes on with it. It asks for one by exit code 75, ``os.EX_TEMPFAIL``,
-where MLflow is away or the disk is full.
+ends like the command line: on SIGINT or SIGTERM it keeps what was measured, and the next process
+of the same job resumes the study. If MLflow is away or the disk is full, it exits with 75
+(``os.EX_TEMPFAIL``) to ask for another attempt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_TRACKED = "the study has ended, and MLflow has not got all of it"
 
 
 class _Told(StudyProgress):
-    """Leaves the study's progress in a file, once a second at most."""
+    """Writes a study's progress to a file; minor updates at most once a second."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -48,7 +48,7 @@ class _Told(StudyProgress):
         self._facts |= facts
         if now or time.monotonic() - self._told_s > _EVERY_S:
             self._told_s = time.monotonic()
-            with suppress(OSError):  # how far a study is is worth less than the study
+            with suppress(OSError):  # a failed progress report must not end the study
                 write_atomically(self._path, json.dumps(self._facts))
 
     def task(self, task: str, fraction: float | None) -> None:
@@ -80,7 +80,7 @@ def _may_pass(error: TunerError) -> bool:
 
 
 def main(folder: Path) -> int:
-    """Run the job of a folder. Returns the exit code of the command line."""
+    """Run the job of a folder and return the exit code of the command line."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = json.loads((folder / JOB).read_text(encoding="utf-8"))["words"]
     command = shlex.join(["python", "-m", "tuner", *without_passwords(words)])
@@ -92,7 +92,7 @@ def main(folder: Path) -> int:
     except TunerError as error:
         outcome = {"study_id": "", "reason": " ".join(str(error).split())}
         code = os.EX_TEMPFAIL if _may_pass(error) else error.exit_code
-        print(error, file=sys.stderr)  # into its log, where a full disk keeps the rest from
+        print(error, file=sys.stderr)  # into the job's log, in case the outcome cannot be written
     except KeyboardInterrupt:
         return _INTERRUPTED
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Studies as jobs: a queue that survives the service, worked off one at a time.
+"""Studies as jobs: a persistent queue that runs one job at a time.
 
-A job is a folder: ``job.json`` (this module is its one writer) and what its process leaves
-(``job.py``). One study at a time, for two on one machine would measure each other.
+A job is a folder with ``job.json``, which only this module writes, and the files of its process
+(``job.py``). Two studies on one machine would disturb each other's measurements.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ OPEN = (QUEUED, RUNNING, STOPPING)
 STATES: tuple[State, ...] = get_args(State)
 _LOG = "log.txt"
 _MOST_OPEN = 100
-_MOST_ENDED = 500  # that are kept; their studies stay in MLflow
+_MOST_ENDED = 500  # ended jobs that are kept; all studies stay in MLflow
 _POLL_S = 0.5
-_PAUSE_S = 15.0  # until a job that could not be run is tried again, which costs seconds of CPU
-_GRACE_S = 60.0  # a trial that is stopped cleans up, and what was measured is written
+_PAUSE_S = 15.0  # before another attempt at a job, which costs seconds of CPU
+_GRACE_S = 60.0  # for a stopped trial to clean up and its measurements to be written
 _INTERRUPTED = 130
 _log = logging.getLogger(__name__)
 
 
 class QueueFull(TunerError):
-    """No more jobs are taken for now."""
+    """The queue is full: no more jobs are accepted for now."""
 
 
 class _Waits(Exception):
@@ -57,25 +57,25 @@ class _Waits(Exception):
 
 
 class QueueUnwritable(TunerError):
-    """A job cannot be kept, so it is not taken."""
+    """A job cannot be saved, so it is not accepted."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A study that was asked for.
+    """A requested study.
 
     Attributes:
-        id: Of the job.
+        id: Id of the job.
         kind: ``study`` or ``recheck``.
         words: Overrides of ``python -m tuner``.
-        request: What was asked, as it came.
+        request: The request as it was sent.
         submitted: Seconds since the epoch.
         state: ``queued``, ``running``, ``stopping``, ``complete``, ``failed`` or ``stopped``.
         started, ended: Seconds since the epoch; 0 before.
-        reason: Why it failed, or waits.
-        study_id: The study on record that came of it.
+        reason: Why it failed, or why it waits.
+        study_id: The resulting study on record.
         process: Pid and start time of its process while it runs.
-        turn: Its place in the queue, which no step of a clock changes.
+        turn: Its position in the queue, independent of clock changes.
     """
 
     id: str
@@ -92,7 +92,7 @@ class Job:
     turn: int = 0
 
     def setting(self, name: str) -> str:
-        """What an override sets; empty if none sets it."""
+        """Return the value that an override sets; empty if none sets it."""
         return next(
             (each.partition("=")[2] for each in self.words if each.startswith(f"{name}=")), ""
         )
@@ -100,13 +100,13 @@ class Job:
 
 @dataclass
 class Jobs:
-    """The queue of one store, and the thread that works it off while ``with`` lasts.
+    """The queue of one store, and the thread that runs its jobs inside a ``with`` block.
 
     Args:
-        folder: Where jobs are kept. Only one service at a time works on it; others can read.
+        folder: Where jobs are kept. Only one service at a time runs them; others can read.
 
     Attributes:
-        fault: Why no job can be run for now; empty while they can.
+        fault: Why no job can be run for now; empty if jobs can run.
     """
 
     folder: Path
@@ -127,7 +127,7 @@ class Jobs:
         with suppress(Timeout):
             self._lock.acquire(timeout=0)
         for path in self.folder.glob(f"*/{JOB}"):
-            with suppress(OSError, ValueError, TypeError):  # one that is damaged stops no other
+            with suppress(OSError, ValueError, TypeError):  # a damaged one does not affect others
                 job = Job(**json.loads(path.read_text(encoding="utf-8")))
                 self._jobs[job.id] = job
         if self._lock.is_locked:
@@ -144,23 +144,23 @@ class Jobs:
 
     @property
     def alive(self) -> bool:
-        """Whether jobs are worked off here, or by another service."""
+        """Whether jobs are run here or by another service."""
         return self._thread.is_alive() or not self._lock.is_locked
 
     # -- what clients do ------------------------------------------------------------------------
 
     def all(self) -> list[Job]:
-        """Newest first."""
+        """Return all jobs, newest first."""
         with self._change:
             return sorted(self._jobs.values(), key=lambda each: (-each.turn, -each.submitted))
 
     def get(self, job_id: str) -> Job | None:
-        """One job."""
+        """Return a job by its id; ``None`` if it is unknown."""
         with self._change:
             return self._jobs.get(job_id)
 
     def progress(self, job: Job) -> dict[str, Any]:
-        """How far a job is, as its process said last; empty before it did."""
+        """Return the progress that the job's process wrote last; empty before the first time."""
         with suppress(OSError, ValueError):
             return dict(json.loads(self._file(job, PROGRESS).read_text(encoding="utf-8")))
         return {}
@@ -169,8 +169,9 @@ class Jobs:
         """Queue a job.
 
         Raises:
-            ConfigError: If another service works this queue.
-            QueueFull: If too many wait.
+            ConfigError: If another service runs this queue.
+            QueueFull: If too many jobs wait.
+            QueueUnwritable: If the job cannot be saved.
         """
         self._require_own()
         job = Job(f"job-{secrets.token_hex(6)}", kind, tuple(words), request, time.time())
@@ -188,7 +189,7 @@ class Jobs:
         return job
 
     def stop(self, job: Job) -> Job:
-        """End a job; what it measured is kept. One that has ended stays as it is."""
+        """Stop a job; what it measured is kept. A job that has ended stays unchanged."""
         self._require_own()
         with self._change:
             now = self._jobs[job.id]
@@ -206,7 +207,7 @@ class Jobs:
     # -- the thread -----------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Work jobs off until the service closes; what goes wrong with one ends no other."""
+        """Run jobs until the service closes; a failure of one does not affect the others."""
         while True:
             with self._change:
                 job = self._next()
@@ -221,7 +222,7 @@ class Jobs:
                 self._work_off(job)
                 self._forget_oldest()
                 self.fault = ""
-            except (OSError, _Waits) as error:  # of too many processes, for instance: it may pass
+            except (OSError, _Waits) as error:  # it may pass, such as too many processes
                 self.fault = f"{job.id} cannot be run for now: {error}"
                 _log.warning(self.fault)
                 with self._change:
@@ -231,7 +232,7 @@ class Jobs:
                 self._give_up(job, f"{type(error).__name__}: {error}")
 
     def _work_off(self, job: Job) -> None:
-        if job.state == STOPPING:  # a service before this one was asked to
+        if job.state == STOPPING:  # an earlier service was asked to stop it
             with self._change:
                 self._keep(self._ended(job, _INTERRUPTED))
         else:
@@ -242,11 +243,11 @@ class Jobs:
             failed = dataclasses.replace(
                 self._jobs[job.id], state=FAILED, ended=time.time(), reason=reason, process=()
             )
-            self._jobs[job.id] = failed  # also where it cannot be written
+            self._jobs[job.id] = failed  # even if it cannot be written
             self._keep(failed)
 
     def _forget_oldest(self) -> None:
-        """Delete the jobs that ended longest ago, beyond as many as are kept."""
+        """Delete the jobs that ended longest ago, beyond the number to keep."""
         with self._change:
             ended = [each for each in self._jobs.values() if each.state not in OPEN]
             ended.sort(key=lambda each: each.ended, reverse=True)
@@ -255,7 +256,7 @@ class Jobs:
                 del self._jobs[each.id]
 
     def _next(self) -> Job | None:
-        """The job to go on with, or the one that waits longest."""
+        """Return the job to resume, else the one that has waited longest."""
         waiting = [each for each in self._jobs.values() if each.state in OPEN]
         order = {STOPPING: 0, RUNNING: 1, QUEUED: 2}
         return min(
@@ -263,9 +264,9 @@ class Jobs:
         )
 
     def _outlive(self, job: Job) -> bool:
-        """Wait for the process that a service before this one left: it was told to end with it.
+        """Wait until the job's process of an earlier service ends; it ends with that service.
 
-        Returns whether there is time left for this one to go on.
+        Return whether it has ended; ``False`` means that this service closes first.
         """
         while job.process and started_at(int(job.process[0])) == job.process[1]:
             with self._change:
@@ -293,7 +294,7 @@ class Jobs:
         self._wait(job, process)
         with self._change:
             if self._closing and process.returncode:
-                return  # interrupted, killed or without its MLflow: the next service goes on
+                return  # interrupted, killed or without MLflow: the next service resumes it
             ended = self._ended(self._jobs[job.id], process.returncode)
             if process.returncode == os.EX_TEMPFAIL and ended.state == FAILED:
                 self._jobs[job.id] = dataclasses.replace(self._jobs[job.id], reason=ended.reason)
@@ -301,7 +302,10 @@ class Jobs:
             self._keep(ended)
 
     def _wait(self, job: Job, process: subprocess.Popen[bytes]) -> None:
-        """Until the process ends, by itself or because it is to be stopped."""
+        """Wait until the process ends; terminate it if the job or the service is to stop.
+
+        Kill it if it has not ended after a grace period.
+        """
         asked_s = 0.0
         while process.poll() is None:
             with self._change:
@@ -314,7 +318,7 @@ class Jobs:
                 process.kill()
 
     def _ended(self, job: Job, code: int) -> Job:
-        """What is known of a job whose process ended with ``code``."""
+        """Return a job updated after its process ended with ``code``."""
         outcome: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             outcome = json.loads(self._file(job, OUTCOME).read_text(encoding="utf-8"))

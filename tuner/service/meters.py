@@ -15,7 +15,7 @@ _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class Meters:
-    """Counts requests, and says what is on record."""
+    """Metrics: counted requests, and gauges of jobs and records."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -35,12 +35,12 @@ class Meters:
         return Gauge(name, words, registry=self._registry)
 
     def count(self, route: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         self._requests.labels(route, str(status)).inc()
         self._seconds.observe(seconds)
 
     def exposition(self, now: Snapshot, jobs: Sequence[Job]) -> tuple[bytes, str]:
-        """Text and content type."""
+        """Return the metrics as text, with their content type."""
         states = Counted(each.state for each in jobs)
         for state in STATES:
             self._jobs.labels(state).set(states[state])

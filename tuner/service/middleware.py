@@ -1,4 +1,4 @@
-"""Around every request: who may not ask is refused, and what is answered is counted."""
+"""Middleware that refuses forbidden requests and counts all answers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Watch:
     """ASGI middleware; FastAPI's own kind costs as much as a whole recommendation.
 
     Args:
-        app: What answers.
-        access: What it must never see.
-        meters: Told of every answer.
+        app: The application that answers.
+        access: Refuses requests before they reach ``app``.
+        meters: Counts every answer.
     """
 
     def __init__(self, app: ASGIApp, access: Access, meters: Meters) -> None:

@@ -1,4 +1,4 @@
-"""What goes over the wire: requests that are refused unless they are just this, and answers."""
+"""Requests and answers over HTTP; a request with an unknown field or bad value is refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tuner.recommendation.evidence import MARGIN
 from tuner.values.verified import Role
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-"""Of a framework or data set: no path, nothing for a shell."""
+"""Name of a framework, data set or param, without characters special to paths or shells."""
 Limit = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(<=|>=)[0-9.]{1,20}$")]
 """A constraint such as peak_memory_mb<=2048."""
 Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{0,60}$")]
-"""A choice among params."""
+"""A param's value that is a text."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _MOST_STUDY_S = 7 * 86400.0
@@ -67,7 +67,7 @@ class StudiesQuestion(_Strict):
 
 
 class StudyRequest(_Strict):
-    """A study to be run; what is not given is as on the command line."""
+    """A study to run; fields that are not given are as on the command line."""
 
     kind: Literal["study"] = "study"
     framework: Name
@@ -91,14 +91,14 @@ class StudyRequest(_Strict):
 
 
 class RecheckRequest(_Strict):
-    """The finalists of a study to be measured again beside the default, on this machine."""
+    """A request to measure a study's finalists and the default again, on this machine."""
 
     kind: Literal["recheck"]
     study_id: Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 
 
 class Recorded(_Strict):
-    """What a recheck takes over from a record: held to the same as a request."""
+    """The values that a recheck takes from a record, validated like a request."""
 
     framework: Name
     dataset: Name
@@ -119,7 +119,7 @@ Order = Annotated[
 
 
 class Job(BaseModel):
-    """A study that was asked for, and how far it is."""
+    """A requested study and its progress."""
 
     id: str
     kind: Literal["study", "recheck"]
@@ -152,7 +152,7 @@ class Ratio(BaseModel):
 
 
 class Measured(BaseModel):
-    """What was measured: seconds, bytes, fractions."""
+    """Measured figures: seconds, bytes, fractions."""
 
     test_accuracy: Figure
     train_time_s: Figure
@@ -167,13 +167,13 @@ class Measured(BaseModel):
 
 
 class Promise(BaseModel):
-    """What one job will take: the interval is that of a prediction, wider than that of a mean."""
+    """Predicted time of one job; the interval of a prediction is wider than that of a mean."""
 
     train_time_s: Figure
 
 
 class Proof(BaseModel):
-    """Where it comes from: runs in MLflow, age, and on what machine."""
+    """Source of an answer: runs in MLflow, age, and fingerprint of the machine."""
 
     study_run_id: str
     run_ids: list[str]
@@ -186,7 +186,7 @@ _NO_LOSS = "whether no loss of accuracy against the framework's default is prove
 
 
 class Point(BaseModel):
-    """A verified configuration in short."""
+    """Summary of a verified configuration."""
 
     framework: str
     role: str = Field(description=_ROLE)
@@ -198,7 +198,7 @@ class Point(BaseModel):
 
 
 class Answer(BaseModel):
-    """What a job should run with, and why."""
+    """The configuration that a job should run with, and why."""
 
     framework: str
     dataset: str
@@ -221,7 +221,7 @@ class Answer(BaseModel):
 
 
 class FrontPoint(Point):
-    """A verified configuration, and whether another one is better in everything."""
+    """A verified configuration, and whether it is on the front."""
 
     name: str
     study_run_id: str
@@ -231,7 +231,7 @@ class FrontPoint(Point):
 
 
 class Study(BaseModel):
-    """A study in short."""
+    """Summary of a study."""
 
     id: str = Field(description="of the study, or of the job as long as it is none")
     run_id: str = ""

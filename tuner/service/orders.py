@@ -1,4 +1,4 @@
-"""What a job that was asked for runs: requests become overrides of ``python -m tuner``."""
+"""Translation of requests into overrides of ``python -m tuner``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _composing = threading.Lock()  # Hydra keeps its state in globals
 
 
 def words_of_study(request: StudyRequest, kept: Sequence[str]) -> list[str]:
-    """The overrides of a study.
+    """Return the overrides of a study.
 
     Args:
-        request: What is asked for.
-        kept: The overrides that are the service's own.
+        request: The requested study.
+        kept: The service's own overrides.
 
     Raises:
-        TunerError: If they are none that could be run.
+        TunerError: If no study can be run with them.
     """
     own = {"kind", "time_s", "jobs_per_host"}
     given = request.model_dump(exclude=own, exclude_none=True)
@@ -45,18 +45,18 @@ def words_of_study(request: StudyRequest, kept: Sequence[str]) -> list[str]:
 def words_of_recheck(
     request: RecheckRequest, evidence: Sequence[Evidence], kept: Sequence[str]
 ) -> list[str]:
-    """The overrides that measure a study's finalists again, beside the default and in turns.
+    """Return the overrides that measure a study's finalists again, interleaved with the default.
 
-    Each is trained once and then verified like any study's; nothing is searched for.
+    Each finalist is trained once and then verified as in any study; there is no search.
 
     Args:
-        request: Which study.
+        request: Names the study.
         evidence: Its verified points.
-        kept: The overrides that are the service's own.
+        kept: The service's own overrides.
 
     Raises:
         NothingRecommended: If it verified nothing but the default.
-        ConfigError: If its record holds what no request may say.
+        ConfigError: If its record holds values that a request may not have.
     """
     finalists = [each for each in evidence if not each.is_default]
     if not finalists:
@@ -64,7 +64,7 @@ def words_of_recheck(
             f"study {request.study_id} verified nothing that could be checked"
         )
     first = finalists[0]
-    try:  # whoever writes to the store could put anything there, ${...} for instance
+    try:  # the store is untrusted: it may hold anything, such as ${...}
         known = Recorded.model_validate(
             {
                 "framework": first.framework,
@@ -87,7 +87,7 @@ def words_of_recheck(
             "search=joint", "search.warm_start=false", f"prior={_quoted(known.points)}",
             f"budget.trials={len(finalists) + 1}", f"verify.finalists={len(finalists)}",
             f"executor.jobs_per_host={known.jobs_per_host}",
-            f"seed={secrets.randbelow(2**31)}",  # a study of its own, not the one before
+            f"seed={secrets.randbelow(2**31)}",  # a new study, not the one before
             *kept,
         ]
     )  # fmt: skip
@@ -100,7 +100,7 @@ def _checked(words: list[str]) -> list[str]:
 
 
 def _quoted(value: Any) -> str:
-    """A value as an override has it, texts in quotes whatever is in them."""
+    """Format a value for an override; texts are always quoted."""
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{name}:{_quoted(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -109,10 +109,10 @@ def _quoted(value: Any) -> str:
 
 
 def own_words(uri: str, output: str, framework_path: str | None, more: Sequence[str]) -> list[str]:
-    """The overrides of all studies: what they find goes where the service looks.
+    """Return the overrides of all studies, which send results to the service's store.
 
     Raises:
-        TunerError: If no study could be run with them.
+        TunerError: If no study can be run with them.
     """
     words = [f"tracking_uri={_quoted(uri)}", f"output={_quoted(output)}", "progress=none", *more]
     if framework_path:

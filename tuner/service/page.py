@@ -1,4 +1,4 @@
-"""The page for people: what is on record, the fronts drawn, and a form to ask with."""
+"""The HTML page: what is on record, plots of verified configurations, and a query form."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Plot:
         dataset: Its name.
         marks: The configurations.
         legend: Framework and its colour.
-        across, up: Ticks: position and words.
+        across, up: Ticks of the two axes: position and text.
     """
 
     dataset: str
@@ -51,7 +51,7 @@ class Plot:
 
 
 def render_page(now: Snapshot, jobs: Sequence[Job]) -> str:
-    """The page as HTML; whatever a study says in it is escaped."""
+    """Render the page as HTML; all text from studies is escaped."""
     datasets = list(dict.fromkeys(each.dataset for each in now.evidence))
     return _ENVIRONMENT.get_template("page.html.j2").render(
         version=__version__,
@@ -68,7 +68,7 @@ def render_page(now: Snapshot, jobs: Sequence[Job]) -> str:
 
 
 def _answers(now: Snapshot) -> list[tuple[StudyRecord, StudyAnswers]]:
-    """What the newest studies proved; those that verified nothing are left out."""
+    """Return the answers of the newest studies, without those that verified nothing."""
     points: dict[str, list[Evidence]] = {}
     for each in now.evidence:
         points.setdefault(each.study, []).append(each)
@@ -77,7 +77,7 @@ def _answers(now: Snapshot) -> list[tuple[StudyRecord, StudyAnswers]]:
 
 
 def _in_short(point: Evidence | None) -> str:
-    """An answer as a cell of a table: speed-up and accuracy."""
+    """Format an answer as a table cell: speed-up, training time and accuracy."""
     if point is None:
         return "none proven"
     ratio = point.speedup.value
@@ -86,7 +86,7 @@ def _in_short(point: Evidence | None) -> str:
 
 
 def _plot(dataset: str, evidence: Sequence[Evidence]) -> Plot:
-    """Training time (logarithmic) across, test accuracy up."""
+    """Plot test accuracy against training time (logarithmic)."""
     names = sorted({each.framework for each in evidence})
     colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
     logs = [math.log(max(each.train_time_s, 1e-6)) for each in evidence]

@@ -1,4 +1,4 @@
-"""What MLflow holds, kept in memory: a question costs no database."""
+"""MLflow's records, kept in memory so that a query needs no database."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All studies as they were at one time.
+    """All studies at one point in time.
 
     Attributes:
-        studies: Newest first; comparisons across frameworks are no studies of their own.
+        studies: Newest first; comparisons across frameworks do not count as studies.
         evidence: Their verified points, in the same order.
-        stale: Runs of the studies whose machine or libraries differ from what is here.
-        damaged: Why each study that cannot be made sense of cannot, by its run.
-        read_at: Seconds of the monotonic clock; before all of them if it was never read.
-        fault: Why the store could not be read again since; empty if it could.
+        stale: Runs of the studies whose machine or libraries differ from those here.
+        damaged: Why a study cannot be read, by its run.
+        read_at: Time of the read, seconds of the monotonic clock; minus infinity if never read.
+        fault: Why the last attempt to read the store failed; empty if it succeeded.
     """
 
     studies: tuple[StudyRecord, ...] = ()
@@ -47,10 +47,10 @@ class Snapshot:
         return time.monotonic() - self.read_at
 
     def evidence_for(self, framework: str, dataset: str) -> list[Evidence]:
-        """The verified points of a framework (of all if empty) on a data set.
+        """Return the verified points of a framework (of all if empty) on a data set.
 
-        Where nothing was measured on it, those of studies that were asked for it and had to use
-        another data set in its place.
+        If nothing was measured on it, return the points of studies that requested it but had to
+        use another data set instead.
         """
         of_framework = [each for each in self.evidence if framework in ("", each.framework)]
         found = [each for each in of_framework if each.dataset == dataset]
@@ -59,12 +59,12 @@ class Snapshot:
 
 @dataclass
 class Records:
-    """Reads the store again and again in a thread of its own, while ``with`` lasts.
+    """Reads the store periodically in its own thread, inside a ``with`` block.
 
     Args:
         uri: MLflow's tracking address.
-        refresh_s: Seconds between two looks; what has not changed is not read again.
-        framework_path: Folder with frameworks of the user's own.
+        refresh_s: Seconds between two reads; unchanged studies are not read again.
+        framework_path: Folder with the user's own frameworks.
     """
 
     uri: str
@@ -87,7 +87,7 @@ class Records:
 
     @property
     def alive(self) -> bool:
-        """Whether the store is still looked at."""
+        """Whether the thread that reads the store is running."""
         return self._thread.is_alive()
 
     def _keep_reading(self) -> None:
@@ -95,12 +95,12 @@ class Records:
             self.refresh()
 
     def refresh(self) -> None:
-        """Look once. If the store cannot be read, what was read before stands."""
+        """Read the store once. If that fails, keep what was read before."""
         try:
             self.current = self._look()
         except StorageError as error:
             self.current = dataclasses.replace(self.current, fault=str(error))
-        except Exception as error:  # the next look may succeed: no fault may end the thread
+        except Exception as error:  # keep the thread alive: the next read may succeed
             _log.exception("the store could not be read")
             fault = f"the store could not be read: {type(error).__name__}: {error}"
             self.current = dataclasses.replace(self.current, fault=fault)
@@ -129,16 +129,16 @@ class Records:
 
 
 def _stale(studies: Sequence[StudyRecord], framework_path: str | None) -> Iterator[str]:
-    """Runs of the studies that were measured on another machine or with other libraries."""
+    """Yield the runs of studies that were measured on another machine or with other libraries."""
     machine = machine_facts(parse_cores(""))
     packages: dict[str, dict[str, str]] = {}
     for study in studies:
         name, then = str(study.front["framework"]), study.front["machine"]
         if name not in packages:
             packages[name] = {}
-            with suppress(TunerError):  # a framework that is none of ours
+            with suppress(TunerError):  # a framework that is unknown here
                 packages[name] = find_runtime(load_framework(name, framework_path)).packages()
-        # a study on some of this machine's cores, or on a shared host, is none of another machine
+        # fewer cores or a shared host do not make it another machine
         use = {name: then[name] for name in ("cores", "jobs_per_host") if name in then}
         here = fingerprint({**machine, **use}, packages[name])
         if here != fingerprint(then, study.front["runtime"]):

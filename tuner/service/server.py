@@ -1,4 +1,4 @@
-"""Serves the application until it is told to stop."""
+"""The HTTP server of the application."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def serve(
     behind_proxy: bool = False,
     words: Sequence[str] = (),
 ) -> None:
-    """Serve what is on record at ``uri``, and run the studies that are asked for, until Ctrl-C.
+    """Serve what is on record at ``uri``, and run requested studies, until Ctrl-C.
 
     Args:
         uri: MLflow's tracking address.
-        host: Address to listen on. Any but this machine's own loopback needs a token in the
-            environment, ``TUNER_SERVICE_TOKEN``.
-        port: TCP port; 0 for any that is free, which is printed.
-        output: Folder that studies leave their report in.
-        framework_path: Folder with frameworks of the user's own.
-        behind_proxy: Whether others reach it through a proxy: then a token is needed on loopback
-            too, as all that the proxy passes on comes from there.
-        words: Further overrides of every study that is asked for.
+        host: Address to listen on. Any address except loopback needs a token in the environment,
+            ``TUNER_SERVICE_TOKEN``.
+        port: TCP port; 0 chooses a free one. The address is printed.
+        output: Folder where studies write their reports.
+        framework_path: Folder with the user's own frameworks.
+        behind_proxy: Whether clients come through a proxy. A token is then needed on loopback
+            too, as the proxy's requests come from there.
+        words: Further overrides of every requested study.
 
     Raises:
-        ConfigError: If the address cannot be listened on, or needs a token.
+        ConfigError: If it cannot listen on the address, or the address needs a token.
         TunerError: If studies cannot be run with ``words``.
     """
     if not 0 <= port <= _MOST_PORT:  # the system would take it modulo 65536
@@ -71,7 +71,7 @@ def serve(
         token=token, local=local and not token,
     )  # fmt: skip
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
-    with contextlib.suppress(KeyboardInterrupt):  # it has shut down in good order by then
+    with contextlib.suppress(KeyboardInterrupt):  # the server has shut down cleanly by then
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -83,7 +83,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that lets those who ask before all is read wait."""
+    """Open the listening socket; early clients wait on it until the records are read."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)

@@ -1,1 +1,1 @@
-"""What outlives a process: databases, and the folders of studies."""
+"""Storage that outlives a process: databases and study folders."""

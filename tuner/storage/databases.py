@@ -1,4 +1,4 @@
-"""Databases by their address: held by one process at a time, shown without a password."""
+"""Databases by address: locked by one process at a time, shown without passwords."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from tuner.values.errors import StorageAway
 
 _HIDDEN = "***"
-_SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a query's part
+_SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a query parameter
 _PATIENCE_S = 300
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-"""Of libpq, seconds: after a minute without an answer the server is given up."""
-_IDLE_S = 600  # that the server waits for us while we hold it
+"""libpq's settings: a server that does not answer for a minute is given up."""
+_IDLE_S = 600  # idle time after which the server ends our session, and with it the lock
 _LIMITS = {
     "idle_in_transaction_session_timeout": 1000 * _IDLE_S,
     "tcp_keepalives_idle": 30,
     "tcp_keepalives_interval": 10,
     "tcp_keepalives_count": 3,
 }
-"""PostgreSQL's settings while it is held, ms and s."""
-_LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's code for a lock that was waited for in vain
+"""PostgreSQL's settings while a lock is held, in ms and s."""
+_LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's code for a lock timeout
 
 
 class Hold(enum.Enum):
-    """For what a database is held; each use has a lock of its own.
+    """Purposes for which a database is locked; each has its own lock.
 
-    PostgreSQL's advisory locks have numbers for names: these bytes are one.
+    PostgreSQL names advisory locks by numbers: these bytes are read as one.
     """
 
     TABLES = b"tuner"
@@ -42,26 +42,26 @@ class Hold(enum.Enum):
 
 
 class DatabaseHeld(StorageAway):
-    """Another process holds a database for as long as it was waited for."""
+    """Another process did not release a database in time."""
 
 
 @contextlib.contextmanager
 def exclusive(
     address: str, hold: Hold = Hold.TABLES, wait_s: float = _PATIENCE_S
 ) -> Iterator[None]:
-    """Hold a database among all who hold it this way; not to be nested.
+    """Lock a database against all others that lock it this way; do not nest.
 
-    A process that dies lets go of it, and so does one whose machine cannot be reached any more or
-    that does nothing with it for long. An address of no database, an MLflow server's for instance,
-    is not held.
+    The lock is released when its process dies. PostgreSQL also releases it when the process's
+    machine can no longer be reached, or its session is idle for long. An address that is no such
+    database, for instance an MLflow server's, is not locked.
 
     Args:
-        address: SQLAlchemy's, of SQLite or PostgreSQL.
-        hold: What for; others may hold it for something else meanwhile.
-        wait_s: Seconds that another process is waited for.
+        address: SQLAlchemy's address of a SQLite or PostgreSQL database.
+        hold: Purpose of the lock; others may lock the database for another purpose meanwhile.
+        wait_s: Seconds to wait for another process.
 
     Raises:
-        DatabaseHeld: If another process still holds it then.
+        DatabaseHeld: If another process still holds the lock then.
         sqlalchemy.exc.SQLAlchemyError: If the server cannot be reached.
     """
     kind = _kind(address)
@@ -107,10 +107,10 @@ def _taken(place: str, wait_s: float) -> DatabaseHeld:
 
 
 def fault_of(error: BaseException) -> str:
-    """The first line of a database's fault, without the advice that libraries wrap it up in.
+    """Return the first line of a database's fault, without the advice that libraries add.
 
     Args:
-        error: As it was raised, by whatever library.
+        error: The exception as raised, by any library.
     """
     said: object = error
     each: BaseException | None = error
@@ -122,12 +122,12 @@ def fault_of(error: BaseException) -> str:
 
 
 def can_be_held(address: str) -> bool:
-    """Whether ``exclusive`` keeps others out of it."""
+    """Return whether ``exclusive`` can lock the database of this address."""
     return _kind(address) in {"sqlite", "postgresql"}
 
 
 def _kind(address: str) -> str:
-    """The database's kind; empty for what is no address of one."""
+    """Return the kind of database; empty if this is no address of one."""
     try:
         return make_url(address).get_backend_name()
     except ArgumentError:
@@ -135,7 +135,7 @@ def _kind(address: str) -> str:
 
 
 def without_password(address: str) -> str:
-    """An address as it may be shown and kept: ``***`` for a password, also one of its query."""
+    """Return an address safe to show and store: ``***`` for passwords, also in its query."""
     try:
         url = make_url(address)
     except ArgumentError:
@@ -146,7 +146,7 @@ def without_password(address: str) -> str:
 
 
 def without_passwords(words: Iterable[str]) -> list[str]:
-    """Overrides such as ``storage=postgresql://…`` as they may be shown and kept."""
+    """Return overrides such as ``storage=postgresql://…`` in a form safe to show and store."""
     shown = []
     for word in words:
         name, equals, value = word.partition("=")

@@ -1,6 +1,6 @@
-"""The studies that this machine keeps, so that they can go on: what there is, and its removal.
+"""Listing and removal of the studies that this machine keeps so that they can be resumed.
 
-Results are in MLflow; what is removed here cannot go on, and is found there all the same.
+Results are in MLflow: a study removed here cannot be resumed, but is still found there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class KeptStudy:
     """A study's folder.
 
     Attributes:
-        id: Of the study.
-        state: ``damaged`` where what it says of itself cannot be read.
-        framework, dataset: Of the study; empty where it does not say.
-        trials: That have ended, verification runs included.
+        id: The study's id.
+        state: ``damaged`` if its ``study.json`` cannot be read.
+        framework, dataset: Their names; empty if not recorded.
+        trials: Number of ended trials, including verification runs.
         elapsed_s: Seconds spent on it.
         size: Bytes on disk.
         age_s: Seconds since it was last written.
@@ -48,7 +48,7 @@ class KeptStudy:
 
 
 def kept_studies(home: Path) -> list[KeptStudy]:
-    """All studies of a ``TUNER_HOME``, the one that was written last first."""
+    """Return all studies of a ``TUNER_HOME``, the most recently written first."""
     folders = [path for path in (home / "studies").glob("*") if path.is_dir()]
     return sorted(map(_describe, folders), key=lambda each: each.age_s)
 
@@ -76,7 +76,7 @@ def _describe(folder: Path) -> KeptStudy:
 
 @contextlib.contextmanager
 def _held(folder: Path) -> Iterator[bool]:
-    """Keep a study from being run meanwhile; whether it was not being run."""
+    """Keep a study from being run meanwhile; yield ``False`` if it is being run already."""
     lock = FileLock(f"{folder}.lock")
     try:
         lock.acquire(timeout=0)
@@ -90,7 +90,7 @@ def _held(folder: Path) -> Iterator[bool]:
 
 
 def remove_study(home: Path, name: str) -> int:
-    """Delete a study's folder. Returns the bytes that it took.
+    """Delete a study's folder and return the bytes that it took.
 
     Raises:
         ConfigError: If there is no such study, or it is being run.

@@ -1,8 +1,8 @@
-"""The durable record of one study: what was measured survives Ctrl-C, ``kill -9`` and a reboot.
+"""The durable record of one study: results survive Ctrl-C, ``kill -9`` and a reboot.
 
-A folder below ``TUNER_HOME/studies``: ``study.json`` (what is studied, time used so far),
-``optuna.db``, and a folder a trial. A trial is finished once its ``result.json`` is there; the
-sampler and MLflow are brought up to it after an interruption.
+It is a folder below ``TUNER_HOME/studies`` with ``study.json`` (what is studied, time used so
+far), ``optuna.db`` and one folder per trial. A trial is finished once its ``result.json`` exists.
+After an interruption, the sampler and MLflow are brought up to date with these files.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def study_id(
     uri: str,
     place: Sequence[str] = (),
 ) -> str:
-    """Short hash of what makes a study the same: all that decides its figures.
+    """Return a short hash of everything that determines a study's figures.
 
-    How long it goes on does not, so a larger budget goes on with the same study.
+    The study's length is not part of it, so a larger budget resumes the same study.
 
     Args:
-        config: Of the study.
-        space: That is searched.
-        dataset: That is trained on.
+        config: The study's configuration.
+        space: Its search space.
+        dataset: Its data set.
         uri: MLflow's tracking address.
-        place: What tells the machine from others; without it, the studies that are the same but
-            for the machine have one id.
+        place: Identifies the machine; without it, studies that differ only in the machine have
+            the same id.
     """
     identity = {
         "framework": dataclasses.asdict(config.framework),
@@ -75,14 +75,14 @@ def study_id(
 
 
 def require_space(folder: Path, result: TrialResult) -> None:
-    """Take a trial that failed beside a full disk for no result: that is no fault of its params.
+    """Reject a trial that failed while the disk was full: its params are not to blame.
 
     Args:
-        folder: On the disk that it was run on.
-        result: Of the trial.
+        folder: A folder on the disk that the trial used.
+        result: Result of the trial.
 
     Raises:
-        OSError: If that is why it failed.
+        OSError: If the trial crashed or ran out of disk space, and the disk is full.
     """
     failed = result.status in (TrialStatus.CRASHED, TrialStatus.DISK_FULL)
     if failed and is_full(folder):
@@ -90,22 +90,22 @@ def require_space(folder: Path, result: TrialResult) -> None:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the disk of a folder has too little room for another trial."""
+    """Return whether the disk of a folder has too little space for another trial."""
     return shutil.disk_usage(folder).free < _LEAST_FREE_BYTES
 
 
 def home_id(home: Path) -> str:
-    """What tells this ``TUNER_HOME`` from all others, made up when it is first asked for.
+    """Return the unique id of this ``TUNER_HOME``, creating it on first use.
 
-    The name of a host does not: containers get a new one, and two hosts may share one MLflow.
+    A host name would not do: containers get a new one, and two hosts may share one MLflow.
 
     Raises:
-        StorageError: If it cannot be kept.
+        StorageError: If it cannot be stored.
     """
     path = home / _HOME_ID
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):  # of two that ask at once, both get the same
+        with FileLock(f"{path}.lock"):  # concurrent callers get the same id
             if not path.exists():
                 write_atomically(path, uuid.uuid4().hex)
         return path.read_text(encoding="ascii").strip()
@@ -121,7 +121,7 @@ def _unwritable(path: Path, error: OSError) -> StorageError:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is there whole or not at all, also after a power cut."""
+    """Write a file completely or not at all, even in case of a power cut."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("w", encoding="utf-8") as target:
@@ -137,7 +137,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Have a new name in a folder outlast a power cut, as ``fsync(2)`` of a file does not."""
+    """Make a new name in a folder survive a power cut; ``fsync(2)`` of a file does not."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -146,47 +146,47 @@ def _sync_folder(path: Path) -> None:
 
 
 class StudyRecord(Protocol):
-    """What a study keeps, and how long it has been at work."""
+    """What a study stores, and the time spent on it."""
 
     @property
     def trials(self) -> Path:
-        """Folder with one folder a trial."""
+        """Folder with one folder per trial."""
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """All that was saved, by name."""
+        """All saved facts, by name."""
 
     @property
     def elapsed_s(self) -> float:
         """Seconds spent on the study, over all its sessions."""
 
     def restart_clock(self) -> None:
-        """Count from now."""
+        """Restart the clock of this session now."""
 
     def save(self, **facts: Any) -> None:
         """Add to the facts."""
 
     def keep(self, result: TrialResult) -> None:
-        """Record a finished trial for good."""
+        """Store a finished trial permanently."""
 
     def results(self, *kinds: TrialKind) -> list[TrialResult]:
-        """All finished trials of these kinds, by number."""
+        """Return all finished trials of these kinds, by number."""
 
 
 class StudyFolder:
-    """One study's folder, held by one process at a time.
+    """One study's folder, locked by one process at a time.
 
     Args:
-        path: The folder; made if missing.
-        fresh: Throw away what an earlier study of the same identity left.
+        path: The folder; created if missing.
+        fresh: Whether to delete what an earlier study with the same id left.
 
     Attributes:
-        damaged: Names of the trials whose result could not be read, and was set aside.
-        publish: Called with name and value (JSON) of what another driver needs to go on with
-            the study in this one's place.
+        damaged: Names of the trials whose result could not be read and was set aside.
+        publish: Called with the name and value (JSON) of what another driver needs to take over
+            the study.
 
     Raises:
-        ConfigError: If another process holds the study.
+        ConfigError: If another process runs the study.
         StorageError: If the folder cannot be written.
     """
 
@@ -213,7 +213,7 @@ class StudyFolder:
         self._before_s = float(self.facts.get("elapsed_s", 0.0))
 
     def kin(self, identity: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Name and machine of the studies that are the same as this one but for the machine.
+        """Yield name and machine of the studies that differ from this one only in the machine.
 
         Args:
             identity: ``study_id`` without a place.
@@ -226,7 +226,7 @@ class StudyFolder:
 
     @property
     def marker(self) -> str:
-        """Of the study's processes; another folder may hold a study of the same id."""
+        """Marker of the study's processes; differs for a study of the same id elsewhere."""
         place = hashlib.sha256(str(self.path.resolve()).encode()).hexdigest()[:10]
         return f"{self.path.name}-{place}"
 
@@ -246,21 +246,21 @@ class StudyFolder:
         return self._before_s + time.monotonic() - self._resumed_s
 
     def restart_clock(self) -> None:
-        """Count from now: what went before (an installation) is no part of the study."""
+        """Restart the clock of this session: time before it (an installation) does not count."""
         self._resumed_s = time.monotonic()
 
     def save(self, **facts: Any) -> None:
-        """Add to the study's facts; the time used so far is saved with them."""
+        """Add to the study's facts, and save them with the time used so far."""
         self.facts |= {**facts, "elapsed_s": self.elapsed_s}
         write_atomically(self.path / STUDY, json.dumps(self.facts, indent=1, default=str))
         for name in _LEADERS_FACTS & facts.keys():
             self.publish(name, facts[name])
 
     def keep(self, result: TrialResult) -> None:
-        """Record a finished trial for good. An interrupted one is not finished.
+        """Store a finished trial permanently; ignore an interrupted one.
 
         Raises:
-            OSError: If it cannot be written, or the trial crashed while nothing could.
+            OSError: If it cannot be written, or the trial failed while the disk was full.
         """
         if result.status is TrialStatus.INTERRUPTED:
             return
@@ -269,24 +269,24 @@ class StudyFolder:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / RESULT, result.to_json())
         self.save()
-        if result.trial.kind is not TrialKind.SEARCH:  # those are told to all drivers
+        if result.trial.kind is not TrialKind.SEARCH:  # all drivers learn of those anyway
             self.publish(_TRIAL + result.trial.name, result.to_json())
 
     def adopt(self, published: Mapping[str, Any]) -> None:
-        """Go on with what another driver published, who led the study before."""
+        """Take over what the previous leading driver published."""
         for name, value in published.items():
             if name.startswith(_TRIAL):
                 self.keep(TrialResult.from_json(value))
         self.save(**{name: value for name, value in published.items() if name in _LEADERS_FACTS})
 
     def results(self, *kinds: TrialKind) -> list[TrialResult]:
-        """All finished trials of these kinds, by number; damaged ones are set aside."""
+        """Return all finished trials of these kinds, by number; set damaged ones aside."""
         paths = (path for kind in kinds for path in self.trials.glob(f"{kind.value}-*/{RESULT}"))
         found = [each for each in map(self._read, paths) if each is not None]
         return sorted(found, key=lambda each: each.trial.number)
 
     def set_aside(self, result: TrialResult) -> None:
-        """Have a trial measured again; what is kept of it is no result any more."""
+        """Set a trial's result aside, so that the trial is measured again."""
         path = self.trials / result.trial.name / RESULT
         path.replace(path.with_name(f"{RESULT}.failed"))
 
@@ -299,5 +299,5 @@ class StudyFolder:
             return None
 
     def close(self) -> None:
-        """Let other processes have the study."""
+        """Release the study for other processes."""
         self._lock.release()

@@ -1,1 +1,1 @@
-"""A study from its preparation to its report, of one framework or of several in turn."""
+"""A study, from preparation to report, of one framework or of several in turn."""

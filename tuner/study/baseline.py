@@ -1,4 +1,4 @@
-"""Full runs of frameworks' defaults, kept for the machine: an hour-long default is paid once."""
+"""Cache of full default runs on this machine: an hour-long default is trained only once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tuner.values.trial import Trial, TrialResult
 
 
 class BaselineCache:
-    """Finished full runs by what decides their figures.
+    """Cache of finished full runs, keyed by everything that determines their figures.
 
     Args:
-        folder: Where they are kept, below ``TUNER_HOME``.
+        folder: Folder of the cache, below ``TUNER_HOME``.
         setup: What is trained, on what data and cores.
-        trial: Its params and seed.
-        fingerprint: Of the machine and the runtime's packages.
+        trial: Supplies the params and the seed.
+        fingerprint: Fingerprint of the machine and the runtime's packages.
     """
 
     def __init__(self, folder: Path, setup: TrialSetup, trial: Trial, fingerprint: str) -> None:
@@ -33,7 +33,7 @@ class BaselineCache:
     def fetch(self, target: Path) -> TrialResult | None:
         """Copy the kept run's folder to ``target`` and return its result.
 
-        ``None`` where there is none, or what is there is damaged.
+        Return ``None`` if no run is kept, or the kept one is damaged.
         """
         try:
             result = TrialResult.from_json((self.folder / RESULT).read_text(encoding="utf-8"))
@@ -43,7 +43,7 @@ class BaselineCache:
         return result
 
     def keep(self, source: Path, result: TrialResult) -> None:
-        """Keep a full run. One that failed, or was stopped, is not worth keeping."""
+        """Keep a full run; ignore one that failed or trained only a share of its iterations."""
         if not result.usable or result.trial.projected:
             return
         partial = self.folder.with_name(f".{self.folder.name}.partial")

@@ -1,7 +1,8 @@
-"""The same study with one framework after the other: one budget, one report.
+"""The same study for several frameworks in turn: one budget, one report.
 
-Each is an ordinary study with its own folder and MLflow run, reused and resumed as such. Only the
-shares of the budget are kept beside them, so that the same command finds each study complete.
+Each is an ordinary study with its own folder and MLflow run, and is reused and resumed as such.
+Only the shares of the budget are stored in addition, so that the same command finds each study
+complete.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ from tuner.values.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailabl
 from tuner.values.results import CrossResult, Outcome, StudyResult
 
 ALL = "all"
-_LEAST_SHARE = 0.5  # of an equal share, however much of the budget earlier studies overran
+_LEAST_SHARE = 0.5  # of an equal share, however far earlier studies overran the budget
 
 
 def tune_frameworks(config: TuneConfig, command: str = "") -> CrossResult:
     """Run the study of each of ``config.frameworks`` and report on them together.
 
-    ``budget.time_s`` is that of all studies together, in seconds; each takes an equal part of
-    what is left. ``budget.trials`` is that of each.
+    ``budget.time_s`` (seconds) covers all studies together; each gets an equal part of what is
+    left. ``budget.trials`` applies to each study.
 
     Args:
-        config: Is checked first. Its ``framework`` only lends its overrides to the one of that
-            name, and ``runtime.install`` to all.
-        command: What the user would type to go on, for the report.
+        config: Validated first. The overrides of its ``framework`` apply only to the framework
+            of that name; its ``runtime.install`` applies to all.
+        command: Command that resumes the studies, shown in the report.
 
-    A framework that is unavailable here, has no default for the data set and model, or of which
-    no trial succeeded is an ``Outcome`` with its reason. Ctrl-C (``KeyboardInterrupt``, raised
-    on) costs the trial that was running; the report then says what is missing.
+    A framework yields an ``Outcome`` with a reason if it is unavailable here, has no default for
+    the data set and model, or had no successful trial. Ctrl-C (``KeyboardInterrupt``, re-raised)
+    loses only the running trial; the report then says what is missing.
 
     Raises:
         ConfigError: A value cannot be used, or another process runs one of the studies.
-        DatasetUnavailable: The data set is not here and cannot be had.
-        NoTrialSucceeded: No framework gave any figures.
+        DatasetUnavailable: The data set is not here and cannot be obtained.
+        NoTrialSucceeded: No framework produced any figures.
     """
     validate(config)
     names = chosen_frameworks(config)
@@ -64,10 +65,10 @@ def tune_frameworks(config: TuneConfig, command: str = "") -> CrossResult:
 
 
 def chosen_frameworks(config: TuneConfig) -> list[str]:
-    """Names of the frameworks to study; ``[all]`` is every one of the registry.
+    """Return the names of the frameworks to study; ``[all]`` selects every known one.
 
     Raises:
-        ConfigError: If there is no such framework.
+        ConfigError: If a framework is unknown.
     """
     known = list_frameworks(config.framework_path)
     unknown = [each for each in config.frameworks if each not in (*known, ALL)]
@@ -80,7 +81,7 @@ def chosen_frameworks(config: TuneConfig) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Entrant:
-    """One framework's study before it is run; ``obstacle`` says why it cannot be."""
+    """One framework's study before it runs; ``obstacle`` says why it cannot run."""
 
     config: TuneConfig
     study_id: str
@@ -98,7 +99,7 @@ class _Entrant:
 def _prepare(
     config: TuneConfig, name: str, dataset: Dataset, uri: str, progress: StudyProgress
 ) -> _Entrant:
-    """Find out before anything is measured whether the framework can take part."""
+    """Check, before anything is measured, whether the framework can take part."""
     framework = config.framework
     if name != framework.name:
         install = framework.runtime.install
@@ -116,11 +117,11 @@ def _prepare(
 
 
 class _Shares:
-    """How a budget is shared out; what a framework once got it gets again.
+    """Shares of a budget; a framework that was given a share gets the same one again.
 
     Args:
-        path: Where the shares are kept.
-        total_s: The budget, seconds. Under another one they are shared out anew.
+        path: File that stores the shares.
+        total_s: The budget, seconds. If it changes, new shares are given.
     """
 
     def __init__(self, path: Path, total_s: float) -> None:
@@ -132,7 +133,7 @@ class _Shares:
                 self._given = dict(kept["shares"])
 
     def share(self, name: str, spent_s: float, waiting: int, entrants: int) -> float:
-        """Seconds for ``name``, the first of ``waiting`` studies, ``spent_s`` being used up."""
+        """Return the seconds for ``name``, the first of ``waiting``, with ``spent_s`` used up."""
         if name not in self._given:
             least = _LEAST_SHARE * self.total_s / entrants
             self._given[name] = max(least, (self.total_s - spent_s) / waiting)
@@ -143,7 +144,7 @@ class _Shares:
 
 
 class _CrossStudy:
-    """The studies of all entrants at work."""
+    """A run of all entrants' studies."""
 
     def __init__(
         self,
@@ -197,7 +198,7 @@ class _CrossStudy:
             waiting.remove(each)
 
     def _run_study(self, entrant: _Entrant, share_s: float, place: str) -> tuple[Outcome, float]:
-        """One framework's outcome, and the seconds of the budget that it took."""
+        """Run one framework's study; return its outcome and the seconds of budget it used."""
         budget = dataclasses.replace(entrant.config.budget, time_s=share_s)
         config = dataclasses.replace(entrant.config, budget=budget)
         start = time.monotonic()
@@ -253,7 +254,7 @@ class _CrossStudy:
 
 
 def _gap(study: StudyResult) -> str:
-    """Why the study says nothing about its default; empty if it does."""
+    """Return why nothing was verified against the default; empty if something was."""
     if study.verified:
         return ""
     if study.default is None:
@@ -263,7 +264,7 @@ def _gap(study: StudyResult) -> str:
 
 
 def _warnings(outcomes: Sequence[Outcome], dataset: Dataset) -> tuple[str, ...]:
-    """Of the data set once, and every other one once, with the titles of those it is about."""
+    """Return each warning once: the data set's, then the others with their frameworks' titles."""
     owners: dict[str, list[str]] = {}
     for each in outcomes:
         for warning in each.study.warnings if each.study else ():
@@ -274,7 +275,7 @@ def _warnings(outcomes: Sequence[Outcome], dataset: Dataset) -> tuple[str, ...]:
 
 
 def _tags(result: CrossResult) -> dict[str, str]:
-    """What the run is found by: frameworks and their studies, and those that are missing."""
+    """Return tags to find the run by: its frameworks, their studies and those left out."""
     return {
         "frameworks": ", ".join(study.framework for study in result.studies),
         "left_out": ", ".join(each.framework for each in result.left_out),

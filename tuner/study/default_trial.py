@@ -1,4 +1,4 @@
-"""Measures a study's default: trial 0, and what its accuracy rests on."""
+"""Measurement of a study's default: trial 0, and the source of its accuracy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.values.errors import RuntimeUnavailable
 from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
 
-_RACE_OF_LEFT = 1 / 3  # most of the time left, for the race before a whole default
+_RACE_OF_LEFT = 1 / 3  # largest part of the time left, for the race before a whole default
 _WHOLE_OF_LEFT = 0.5  # the same for the default itself, at the fastest setting
 _FACT = "default"
 
@@ -31,13 +31,13 @@ class DefaultTrial:
     """Trains the default as far as a study needs it.
 
     Args:
-        config: Of the study.
-        setup: What its trials share.
-        space: Of the study.
-        fingerprint: Of this machine and the runtime's packages.
-        folder: The study's own.
-        runs: What runs trials.
-        progress: Is told what is being done.
+        config: The study's configuration.
+        setup: What the study's trials share.
+        space: The study's search space.
+        fingerprint: Fingerprint of this machine and the runtime's packages.
+        folder: The study's record.
+        runs: Runs the trials.
+        progress: Shows what is being done.
         find: Finds a reference by framework, data set, model and ``framework_path``.
 
     Raises:
@@ -66,11 +66,11 @@ class DefaultTrial:
         self._shortest = int(iterations.low)
 
     def measure(self, params: Mapping[str, Any], race: Races | None) -> KnownDefault:
-        """Train trial 0, and the whole default where that is needed and there is time for it.
+        """Train trial 0, then the whole default if that is needed and there is time for it.
 
         Args:
-            params: The default's own.
-            race: Finds the fastest runtime setting for the whole; ``None`` where none is raced.
+            params: The default's params.
+            race: Finds the fastest runtime setting for the whole default; ``None`` for no race.
 
         Raises:
             RuntimeUnavailable: If the framework cannot be imported.
@@ -92,7 +92,7 @@ class DefaultTrial:
         return known
 
     def recall(self, results: Sequence[TrialResult]) -> KnownDefault | None:
-        """What an earlier session knew of the default, whose results are given."""
+        """Return what the earlier session with these ``results`` knew of the default, if any."""
         default = next((each for each in results if each.trial.is_default), None)
         fact = self._folder.facts.get(_FACT)
         if default is None or fact is None:
@@ -113,7 +113,7 @@ class DefaultTrial:
         )
 
     def _reference(self, params: Mapping[str, Any]) -> tuple[Reference | None, str]:
-        """One that may hold for this default, or why there is none."""
+        """Return a reference that may hold for this default, or why a found one is not used."""
         setup, dataset = self._setup, self._setup.dataset
         found = self._find(
             setup.framework.name, dataset.name, setup.model, self._config.framework_path
@@ -126,7 +126,7 @@ class DefaultTrial:
         return found, ""
 
     def _run(self, trial: Trial) -> TrialResult:
-        """Run trial 0; in full it is paid once a machine, and not from the budget."""
+        """Run trial 0; a full run is made once per machine and not charged to the budget."""
         if self._config.baseline != "full":
             return self._checked(self._runs.measure(trial))
         cache = BaselineCache(tuner_home() / "baselines", self._setup, trial, self._fingerprint)
@@ -152,7 +152,7 @@ class DefaultTrial:
     def _trained_whole(
         self, params: Mapping[str, Any], known: KnownDefault, race: Races
     ) -> KnownDefault:
-        """The default with its accuracy at the end, by one training at the fastest setting."""
+        """Add the default's final accuracy, from one whole training at the fastest setting."""
         if self._config.baseline == "projected":
             return known
         kept = [each for each in self._folder.results(TrialKind.REFERENCE) if each.usable]
@@ -181,7 +181,7 @@ class DefaultTrial:
         return dataclasses.replace(found, words=" ".join(filter(None, [known.words, words])))
 
     def _whole_run(self, params: Mapping[str, Any], race: Races) -> TrialResult | None:
-        """One whole training of the default; ``None`` where it would take too long."""
+        """Train the whole default once; return ``None`` if that would take too long."""
         self._progress.phase("race", "which runtime settings train fastest")
         left_s = self._schedule.left_s(self._folder.elapsed_s)
         race.run(_RACE_OF_LEFT * left_s)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, acted upon where it is safe to stop."""
+"""Ctrl-C and SIGTERM, handled where it is safe to stop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from types import FrameType, TracebackType
 
 
 class DeferredInterrupts:
-    """Notes Ctrl-C and SIGTERM while it is entered; ``check`` raises them.
+    """Context manager that defers Ctrl-C and SIGTERM until ``check`` raises them.
 
-    A signal's handler runs wherever the main thread happens to be, so that a
-    ``KeyboardInterrupt`` may strike in a callback of a library that prints and swallows it, or
-    between two steps that belong together. A second signal is not deferred: whoever sends it
-    wants out at once.
+    A signal handler runs wherever the main thread happens to be. A ``KeyboardInterrupt`` could
+    therefore strike in a library's callback that prints and swallows it, or between two steps
+    that belong together. A second signal is not deferred: its sender wants to stop at once.
 
     Only signals whose handler raises ``KeyboardInterrupt`` are deferred, and only in the main
-    thread; elsewhere this does nothing. One that was never checked for is raised on leaving.
+    thread; elsewhere this does nothing. A signal that was never checked for is raised on exit.
     """
 
     def __init__(self) -> None:
@@ -48,6 +47,6 @@ class DeferredInterrupts:
         self._noted = True
 
     def check(self) -> None:
-        """Raise ``KeyboardInterrupt`` if a signal was noted; it has then been acted upon."""
+        """Raise ``KeyboardInterrupt`` if a signal was noted."""
         if self._noted:
             raise KeyboardInterrupt

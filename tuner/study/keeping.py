@@ -1,4 +1,4 @@
-"""What keeps a study from going on, said in one line: a full disk, a database that is gone."""
+"""One-line errors for faults that stop a study: a full disk, a lost database."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tuner.storage.databases import fault_of, without_password
 from tuner.values.errors import StorageAway
 
 CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-"""Faults of a disk, by ``errno``, that no setting is to blame for."""
+"""Disk faults, by ``errno``, that are not caused by a setting."""
 
 
 @contextlib.contextmanager
 def keeping(folder: Path, storage: str) -> Iterator[None]:
-    """Say in one line that nothing can be kept any more; what is kept stays so.
+    """Turn a fault of the disk or database into a one-line error; stored results stay stored.
 
     Args:
-        folder: Of the study.
+        folder: The study's folder.
         storage: Address of its database, if that is not in the folder.
 
     Raises:
-        StorageAway: Where a file or the database cannot be written.
+        StorageAway: If a file or the database cannot be written.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""The one loop of a study: the default, the race, trials and verification, until its time is up.
+"""The main loop of a study: default, race, trials and verification, until the time is up.
 
-A strategy says what to search next, the verification which runs would prove something; here is
-decided whose turn it is. The search has all the time that the next campaign of verification does
-not need, and goes on after a campaign as long as there is time for another one.
+The strategy says what to search next, and the verification says which runs would prove
+something; the loop decides whose turn it is. The search gets all the time that the next
+verification campaign does not need. It continues after a campaign if there is time for another.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ from tuner.values.results import timed
 from tuner.values.trial import Trial, TrialResult
 from tuner.verification.rounds import Verification
 
-_PERSISTENT = 0.3  # from which on a stop that is luckier than its neighbours is worth a look
-_PART_OF_INTEREST = (1 / 6, 2 / 3)  # of the default's images, that no loss is found in
-_OTHERS_GRACE_S = 30.0  # for what a trial takes beside its training
+_PERSISTENT = 0.3  # least persistence at which stops luckier than their neighbours are sought
+_PART_OF_INTEREST = (1 / 6, 2 / 3)  # of the default's images: where stops may lose nothing
+_OTHERS_GRACE_S = 30.0  # for what a trial needs besides its training
 
 
 class StudyLoop:
-    """Asks, runs, keeps and tells.
+    """Asks for trials, runs them, stores their results and tells the strategy.
 
     Args:
-        config: Of the study.
-        setup: What its trials share.
-        folder: The study's own.
-        strategy: What to try next.
-        race: What finds the fastest runtime settings, where the search composes with them.
+        config: The study's configuration.
+        setup: What the study's trials share.
+        folder: The study's record.
+        strategy: Decides what to try next.
+        race: Finds the fastest runtime settings, if the search combines trials with them.
         default: Measures the default.
-        verification: Which runs prove what was found.
-        outlook: How likely points are to be proven.
-        runs: What runs trials and keeps them.
-        progress: Is told what is being done.
+        verification: Decides which runs prove what was found.
+        outlook: Estimates how likely points are to be proven.
+        runs: Runs the trials and tracks their results.
+        progress: Shows what is being done.
 
     Attributes:
-        trials: All trials of the study by number, those of other drivers included.
-        known: What is known of the default; ``None`` before trial 0 ended.
+        trials: All trials of the study by number, including those of other drivers.
+        known: What is known of the default; ``None`` until trial 0 has ended.
     """
 
     def __init__(
@@ -93,17 +93,17 @@ class StudyLoop:
 
     @property
     def leads(self) -> bool:
-        """Whether verification and report are this driver's."""
+        """Whether this driver verifies and reports."""
         crew = self._strategy.study.crew
         return crew is None or crew.leads
 
     @property
     def points(self) -> list[TrialResult]:
-        """All that may be verified: the trials, and what their checkpoints stand for."""
+        """All points that may be verified: timed trials, and points derived from checkpoints."""
         return list(timed(self.trials, self._strategy.derived))
 
     def recall(self, own: Sequence[TrialResult]) -> None:
-        """Go on where an earlier session of this driver stopped, which measured ``own``."""
+        """Resume where this driver's earlier session, which measured ``own``, stopped."""
         self.trials = list(own)
         self._strategy.recall(own)
         self._hear_of_others()
@@ -111,11 +111,11 @@ class StudyLoop:
         self._note_default(self._default.recall(own))
 
     def take_the_lead(self) -> None:
-        """Verify what all drivers have found, in place of one that led before and died."""
+        """Take over the verification of all drivers' findings from a crashed leader."""
         self._note_default(self._default.recall(self.trials))
 
     def run(self) -> None:
-        """Go on until there is nothing left to do, or no time; what runs then is waited for."""
+        """Run until nothing is left to do or time is up, then wait for what still runs."""
         if self.leads:
             self._strategy.study.end(over=False)
         running: set[Future[TrialResult]] = set()
@@ -129,10 +129,10 @@ class StudyLoop:
         if self.leads:
             self._strategy.study.end()
             self._wait_for_others()
-        self._strategy.learn_paces()  # and compose anew what was composed early
+        self._strategy.learn_paces()  # and recompose what was composed early
 
     def _show(self, phase: str, detail: str) -> None:
-        """Say what is being done, once."""
+        """Show what is being done, once."""
         if self._shown != (phase, detail):
             self._shown = phase, detail
             self._progress.phase(phase, detail)
@@ -140,7 +140,7 @@ class StudyLoop:
     # -- whose turn it is -----------------------------------------------------------------------
 
     def _fill(self, running: set[Future[TrialResult]]) -> None:
-        """Begin what comes next while slots are free; all but trials alone, to their end."""
+        """Start what comes next while slots are free; run all but trials alone, to their end."""
         while len(running) < max(self._runs.executor.slots, self._strategy.lanes):
             match self._next(len(running)):
                 case Train(0, params):
@@ -158,9 +158,10 @@ class StudyLoop:
                     return
 
     def _next(self, running: int) -> Step:
-        """A round of verification that is due; the search while there is time; else what is left.
+        """Choose a due verification round, the search while there is time, or what is left.
 
-        Trial 0 comes first, and runs that an interruption left out of a round before all else.
+        Nothing is verified before trial 0. Runs that an interruption left out of a round come
+        before anything else.
         """
         verifies = self.leads and self.known is not None and not running
         due = self._verification.pending() if verifies else []
@@ -176,7 +177,7 @@ class StudyLoop:
         return step or Stop("what runs must end first")
 
     def _search_step(self, running: int) -> Step | None:
-        """What the strategy would do; ``None`` where there is no time for it, or nothing to do."""
+        """Return what the strategy would do; ``None`` if there is no time or nothing to do."""
         if not self._may_search(running):
             return None
         step = self._strategy.next(self._view(running))
@@ -194,17 +195,17 @@ class StudyLoop:
         return not self._strategy.study.over and self._schedule.allows(begun, self._left_s())
 
     def _left_s(self) -> float:
-        """Seconds left to search, before verification must have its time."""
+        """Return the seconds left to search before verification needs its time."""
         return self._schedule.left_s(self._folder.elapsed_s) - self._reserve_s()
 
     def _reserve_s(self) -> float:
-        """Seconds that verification needs next; a share of the budget before that is known."""
+        """Return the seconds that verification needs next; until known, a share of the budget."""
         if self.known is None or not self.leads:
             return self._schedule.verify_s
         return self._verification.reserve_s(self.points, self._chances)
 
     def _again(self) -> bool:
-        """Whether there is time to search and verify once more after the next campaign."""
+        """Return whether there is time to search and verify again after the next campaign."""
         left_s = self._schedule.left_s(self._folder.elapsed_s)
         return self._schedule.allows(self._begun(), left_s - 2 * self._reserve_s())
 
@@ -221,7 +222,7 @@ class StudyLoop:
     # -- no loss --------------------------------------------------------------------------------
 
     def _target(self) -> Target | None:
-        """What loses nothing must reach; ``None`` where that cannot be known."""
+        """Return what a point must reach to lose nothing; ``None`` if that cannot be known."""
         known = self.known
         if known is None or not known.whole or not self.leads:
             return None
@@ -245,7 +246,7 @@ class StudyLoop:
         )
 
     def _aim(self) -> Aim | None:
-        """What the search aims at: the target, and what is to be surpassed."""
+        """Return what the search aims at: the target, and what it must surpass."""
         target = self._target()
         if target is None:
             return None
@@ -258,7 +259,7 @@ class StudyLoop:
         )
 
     def _incumbent(self, target: Target) -> float:
-        """What is to be expected of the points that are known, beyond what is sure."""
+        """Return the best gain to expect of the known points beyond what is sure; at least 0."""
         points = [each for each in self.points if each.usable and each.metrics["train_time_s"] > 0]
         chances = self._chances(points)
         if self._for_accuracy:
@@ -271,7 +272,7 @@ class StudyLoop:
         return max([0.0, *expected])
 
     def _further(self) -> list[TrialResult]:
-        """Trainings beside the trials whose curves are known."""
+        """Return trainings besides the trials whose curves are known."""
         recorded = self.known.recorded if self.known else []
         return [*recorded, *self._verification.whole_runs()]
 
@@ -280,7 +281,7 @@ class StudyLoop:
         return self._config.goal == "accuracy"
 
     def _chances(self, points: Sequence[TrialResult]) -> list[float]:
-        """How likely points are to be proven to lose nothing."""
+        """Return how likely each point is to be proven to lose nothing."""
         target = self._target()
         if target is None:
             return [0.0] * len(points)
@@ -304,7 +305,7 @@ class StudyLoop:
     # -- trials ---------------------------------------------------------------------------------
 
     def _begin_with(self, params: Mapping[str, Any]) -> None:
-        """Measure the default; afterwards all that depends on it is known."""
+        """Measure the default and set up everything that depends on it."""
         self._show("default", self._what)
         known = self._default.measure(params, self._race)
         self._take_in(known.result)
@@ -335,7 +336,7 @@ class StudyLoop:
         )
 
     def _looked_at_finely(self, params: Mapping[str, Any]) -> tuple[int, int]:
-        """Iterations between which a stop may lose nothing, where one differs from the next."""
+        """Return the iterations between which stops are evaluated finely; (0, 0) for none."""
         target = self._target()
         if target is None or self._outlook.persistence < _PERSISTENT:
             return 0, 0
@@ -344,10 +345,11 @@ class StudyLoop:
         return first, min(last, int(params["iterations"] or 1))
 
     def _rivals(self) -> tuple[tuple[float, float], ...]:
-        """What a trial must keep up with where accuracy and time are all that counts.
+        """Return the times and accuracies that a trial must keep up with.
 
-        Where no loss is sought, what is accurate enough for that is not to be surpassed: the best
-        of many looks is the luckiest.
+        There are none unless accuracy and training time are the only objectives. Where no loss is
+        sought, accuracies count only up to what suffices for it: the best of many looks is the
+        luckiest.
         """
         if {each.name for each in self._objectives} != {"accuracy", "train_time_s"}:
             return ()
@@ -361,7 +363,7 @@ class StudyLoop:
         )
 
     def _take_in(self, result: TrialResult) -> None:
-        """Keep what was measured, and learn from it."""
+        """Store a result and learn from it."""
         self.trials.append(result)
         self._folder.keep(result)
         self._strategy.tell(result)
@@ -372,7 +374,7 @@ class StudyLoop:
     # -- other drivers of the study -------------------------------------------------------------
 
     def _hear_of_others(self) -> None:
-        """Take in what other drivers have measured, and take over what dead ones were about."""
+        """Take in what other drivers have measured, and take over trials of crashed ones."""
         for number in self._strategy.study.release():
             self._progress.message(f"trial {number} is asked for again, as its driver has died")
         for each in self._strategy.study.hear_of_others():
@@ -382,11 +384,11 @@ class StudyLoop:
         self._runs.count = len(self.trials)
 
     def _begun(self) -> int:
-        """How many trials there are, those included that other drivers are about."""
+        """Return the number of trials, including those that other drivers are running."""
         return len(self.trials) + len(self._strategy.study.unfinished_of_others())
 
     def _wait_for_others(self) -> None:
-        """Let them end their trials, as long as one may take."""
+        """Wait for other drivers to end their trials, for as long as one may take."""
         limit_s = self._schedule.limit_s(len(self.trials), self._left_s())
         until = time.monotonic() + limit_s + _OTHERS_GRACE_S
         while self._strategy.study.unfinished_of_others() and time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""What a study must have before its first trial: space, data, runtime, folder, store."""
+"""Preparation of a study before its first trial: space, data, runtime, folder, store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ from tuner.values.trial import Params
 
 
 def results_place(config: TuneConfig) -> tuple[str, Path]:
-    """MLflow's address and the folder its artifacts lie in; ``StorageError`` if unusable."""
+    """Return MLflow's address and the output folder, which holds its artifacts.
+
+    Raises:
+        StorageError: If either, or ``config.storage``, cannot be used.
+    """
     output = Path(config.output).expanduser().absolute()
     uri = config.tracking_uri or default_tracking_uri(output)
     check_writable(uri, output)
@@ -41,7 +45,7 @@ def results_place(config: TuneConfig) -> tuple[str, Path]:
 
 
 def shown_config(config: TuneConfig) -> dict[str, Any]:
-    """The configuration as others may see it: without passwords."""
+    """Return the configuration as others may see it: without passwords."""
     addresses = {
         name: without_password(getattr(config, name)) for name in ("storage", "tracking_uri")
     }
@@ -49,7 +53,11 @@ def shown_config(config: TuneConfig) -> dict[str, Any]:
 
 
 def load_space(config: TuneConfig) -> SearchSpace:
-    """The search space of a study on this machine. ``ConfigError`` if overrides do not fit it."""
+    """Return the search space of a study on this machine.
+
+    Raises:
+        ConfigError: If the overrides or the prior do not fit it.
+    """
     space = SearchSpace.load(
         find_setting_file("search_spaces", config.framework.name, config.framework_path),
         cores=len(core_sets(config.executor)[0]),
@@ -76,10 +84,10 @@ class Preparation:
     """What a study starts from.
 
     Attributes:
-        space: What is searched.
-        default: The framework's own for this data set and model.
+        space: The search space.
+        default: The framework's default for this data set and model.
         setup: What all trials share.
-        folder: The study's own, held against other processes.
+        folder: The study's folder, locked against other processes.
     """
 
     space: SearchSpace
@@ -89,14 +97,14 @@ class Preparation:
 
 
 def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparation:
-    """Make everything available that must be there before the first trial.
+    """Provide everything that the first trial needs.
 
     Raises:
         ConfigError: A value cannot be used, or another process runs the same study.
-        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+        RuntimeUnavailable, DatasetUnavailable: Something needed is missing and unobtainable.
     """
     space = load_space(config)
-    space.default(config.dataset.name, config.model)  # refused before anything is installed
+    space.default(config.dataset.name, config.model)  # fails before anything is installed
     dataset, runtime = fetch(config, progress)
     default = space.default(dataset.name, config.model)
     name = identify(config, space, dataset, uri, runtime)
@@ -116,9 +124,9 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
 def identify(
     config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str, runtime: Runtime
 ) -> str:
-    """The id of a study on this machine, with these libraries.
+    """Return the id of a study on this machine with these libraries.
 
-    Drivers that share a study by ``storage=`` have it in common, each at its own place.
+    Drivers that share a study by ``storage=`` have the same id, whatever their ``TUNER_HOME``.
     """
     place = [measure.fingerprint(host_facts(config), runtime.packages())]
     if not config.storage:
@@ -134,7 +142,7 @@ def _introduce(
     runtime: Runtime,
     progress: StudyProgress,
 ) -> None:
-    """Note what a new study is of, and say which one it follows after the machine has changed."""
+    """Record a new study's facts; name the studies it replaces after a change of the machine."""
     machine = {**host_facts(config), **runtime.packages()}
     for name, before in folder.kin(kin):
         changed = [
@@ -153,10 +161,10 @@ def _introduce(
 def single(
     config: TuneConfig, progress: StudyProgress
 ) -> Iterator[tuple[SearchSpace, TrialSetup]]:
-    """What trials outside any study need; what they leave is deleted at the end.
+    """Provide what trials outside any study need, and delete at the end what they leave.
 
     Raises:
-        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+        RuntimeUnavailable, DatasetUnavailable: Something needed is missing and unobtainable.
     """
     space = load_space(config)
     dataset, runtime = fetch(config, progress)
@@ -172,9 +180,9 @@ def single(
 def _warm(
     space: SearchSpace, default: Params, folder: StudyFolder, config: TuneConfig, uri: str
 ) -> SearchSpace:
-    """The space with what earlier studies found as its first points.
+    """Return the space with earlier studies' findings as start points, after the prior.
 
-    They are looked for when a study begins, and kept, so that it goes on as it began.
+    They are looked up when a study begins and then stored, so that a resumed study uses the same.
     """
     if "hints" not in folder.facts:
         fronts = load_fronts(uri, config.framework.name)

@@ -1,4 +1,4 @@
-"""Records a reference: the default is trained with one seed after the other."""
+"""Recording of a reference: the default is trained with several seeds in turn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.values.errors import NoTrialSucceeded
 from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import Params, Trial, TrialKind
 
-_RACE_S = 60.0  # of racing for a setting to record with, which decides no figure
+_RACE_S = 60.0  # to race for the setting of the recording, which affects no figure
 _KILL_S = 7 * 86400.0
 
 
@@ -30,20 +30,20 @@ def record_reference(
 ) -> tuple[Reference, Path]:
     """Train the default to its end with seeds 1 to ``seeds``, at a fast runtime setting.
 
-    What was recorded before under the same circumstances is kept: an interrupted recording goes
-    on, and more seeds can be added. What was recorded under others is set aside.
+    Runs recorded before under the same conditions are kept: an interrupted recording is resumed,
+    and more seeds can be added. A reference recorded under other conditions is set aside.
 
     Args:
-        config: Names framework, data set and model.
-        seeds: How many there shall be.
-        folder: Where the reference is kept.
-        progress: Is told how far it is.
+        config: Names the framework, data set and model.
+        seeds: Number of seeds.
+        folder: Folder for the reference.
+        progress: Shows the progress.
 
     Returns:
-        The reference, and its file.
+        The reference and its file.
 
     Raises:
-        TunerError: If something needed is not here, or a training fails.
+        TunerError: If something needed is missing, or a training fails.
     """
     validate(config)
     with (
@@ -70,7 +70,7 @@ def record_reference(
 
 
 def _begun(path: Path, digest: str, default: Params, progress: StudyProgress) -> Reference | None:
-    """What was recorded before, if it is of the same default; else it is set aside."""
+    """Return the earlier recording; set it aside if it does not fit this default."""
     found = read_reference(path)
     refusal = found.refusal(digest, default) if found else ""
     if refusal:
@@ -88,7 +88,7 @@ def _fast_setting(
     default: Params,
     progress: StudyProgress,
 ) -> Params:
-    """Race for about a minute, or take what an earlier race on this machine found."""
+    """Race for about a minute, or reuse an earlier race on this machine."""
     packages = setup.runtime.packages()
     fingerprint = measure.fingerprint(host_facts(config), packages)
     race = MachineRace(
@@ -115,7 +115,7 @@ def _with_seed(
     default: Params,
     progress: StudyProgress,
 ) -> Reference:
-    """The reference with one more run."""
+    """Train with one more seed and return the extended reference."""
     iterations = space.params["iterations"]
     assert isinstance(iterations, Range)
     trial = Trial(

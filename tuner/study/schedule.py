@@ -1,4 +1,4 @@
-"""How a study's budget is shared out: when to go on searching, and how long a trial may take."""
+"""Division of a study's budget: when to keep searching, and how long a trial may take."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from tuner.config.schema import BudgetConfig
 from tuner.values.trial import Trial, TrialKind
 
-_LEAST_TRIALS = 3  # the default and two others, however little time the default has left
-_LEAST_TRIAL_S = 3.0  # a search trial with less time left would only be set-up
-_LEAST_PART = 0.1  # of the default's iterations, that its first part has
+_LEAST_TRIALS = 3  # the default and two others, however little time the default leaves
+_LEAST_TRIAL_S = 3.0  # with less time left, a search trial would be nothing but set-up
+_LEAST_PART = 0.1  # least part of the default's iterations for its first part
 _LEAST_PART_ITERATIONS = 1000  # the same where the default is short
-_WHOLE_SHARE = 0.6  # of the budget, that the whole default may take where nothing else tells
+_WHOLE_SHARE = 0.6  # of the budget: limit of the whole default if nothing else limits it
 _KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
 _FULL_LIMIT_S = 7 * 86400.0
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A budget, and what may be done with it.
+    """A budget and the rules for spending it.
 
     Attributes:
-        budget: Of the whole study.
-        seed: Of every search trial, so that they differ in nothing but their params.
-        baseline: ``full`` gives the default all the time it needs, ``projected`` its first part
-            alone, ``auto`` what the budget allows.
+        budget: Budget of the whole study.
+        seed: Seed of every search trial, so that they differ only in their params.
+        baseline: ``full`` gives the default all the time it needs, ``projected`` trains only its
+            first part, ``auto`` does what the budget allows.
     """
 
     budget: BudgetConfig
@@ -35,34 +35,34 @@ class Schedule:
     baseline: str = "auto"
 
     def left_s(self, elapsed_s: float) -> float:
-        """Seconds left of the budget; below 0 beyond it."""
+        """Return the seconds left of the budget; negative beyond it."""
         return self.budget.time_s - elapsed_s
 
     @property
     def verify_s(self) -> float:
-        """Seconds kept for verification while nothing is known of what it will need."""
+        """Seconds reserved for verification until its need is known."""
         return self.budget.verify_share * self.budget.time_s
 
     def allows(self, trials: int, left_s: float) -> bool:
-        """Whether another search trial may follow ``trials``, with ``left_s`` to search."""
+        """Return whether a search trial may follow ``trials``, with ``left_s`` to search."""
         if trials >= (self.budget.trials or math.inf):
             return False
         return trials < _LEAST_TRIALS or left_s > _LEAST_TRIAL_S
 
     def limit_s(self, trials: int, left_s: float) -> float:
-        """Longest training of the search trial after ``trials``, with ``left_s`` to search."""
+        """Return the longest training (s) of the next trial, with ``left_s`` to search."""
         most_s = self.budget.trial_share * self.budget.time_s
         if trials < _LEAST_TRIALS:
             left_s = max(left_s, self.budget.default_share * self.budget.time_s)
         return max(_LEAST_TRIAL_S, min(most_s, left_s))
 
     def default_trial(self, params: Mapping[str, Any], *, part: bool) -> Trial:
-        """Trial 0.
+        """Return trial 0.
 
         Args:
-            params: The default's own.
-            part: Whether its first part may be enough; else it is trained to its end, if it can
-                be within most of the budget.
+            params: The default's params.
+            part: Whether its first part may be enough; otherwise it is trained to its end, if
+                most of the budget suffices for that.
         """
         time_s, share, limit_s = self.budget.time_s, 1.0, _WHOLE_SHARE * self.budget.time_s
         kill_s = _KILL_FACTOR * time_s + _KILL_EXTRA_S
@@ -89,7 +89,7 @@ class Schedule:
         )
 
     def reference_trial(self, params: Mapping[str, Any], curve: int) -> Trial:
-        """The default trained to its end at a fast runtime setting, where nothing was recorded."""
+        """Return the default's whole training at a fast setting, for want of a reference."""
         return Trial(
             number=0,
             params=params,
@@ -107,7 +107,7 @@ class Schedule:
         limit_s: float,
         rivals: tuple[tuple[float, float], ...],
     ) -> Trial:
-        """A later trial, which may train for ``limit_s`` seconds."""
+        """Return a search trial, which may train for ``limit_s`` seconds."""
         return Trial(
             number=number,
             params=params,

@@ -1,4 +1,4 @@
-"""One study from its first trial to its report: ask, submit, tell, log; default first; resume."""
+"""One study from its first trial to its report: run, track, verify and, if interrupted, resume."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ from tuner.values.results import StudyResult, default_warnings
 from tuner.values.trial import TrialKind, TrialResult
 from tuner.verification.rounds import Verification
 
-_UPLOADS_S = 300.0  # that the uploads of another driver are waited for before the study begins
+_UPLOADS_S = 300.0  # longest wait for another driver's uploads before the study begins
 
 
 def tune(
     config: TuneConfig, progress: StudyProgress | None = None, command: str = ""
 ) -> StudyResult:
-    """Run the study that ``config`` describes to its end, going on where it was left.
+    """Run the study that ``config`` describes to its end, resuming it if it was begun before.
 
     Args:
-        config: Is checked first.
-        progress: Where to show how far it is; made by ``config.progress`` if not given.
-        command: What the user would type to go on with the study, for the report.
+        config: Validated first.
+        progress: Shows the progress; made from ``config.progress`` if not given.
+        command: Command that resumes the study, shown in the report.
 
-    Everything measured is kept as it is measured, so an interruption (``KeyboardInterrupt`` is
-    raised on after the running trial was ended) costs only the trial that was running.
+    Every result is stored at once, so an interruption loses only the running trial.
+    ``KeyboardInterrupt`` is re-raised after that trial has been ended.
 
     Raises:
         ConfigError: A value cannot be used, or another process runs the same study.
-        RuntimeUnavailable, DatasetUnavailable: Something needed is not here and cannot be had.
+        RuntimeUnavailable, DatasetUnavailable: Something needed is missing and unobtainable.
         NoTrialSucceeded: Nothing could be measured.
     """
     validate(config)
@@ -78,7 +78,7 @@ def tune(
 
 
 class _Study:
-    """One study at work; ``run`` is the loop."""
+    """One running study."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class _Study:
         self.machine = host_facts(config)
         self.packages = self.setup.runtime.packages()
         self.fingerprint = measure.fingerprint(self.machine, self.packages)
-        # several drivers can meet in a storage that is not the study's own; a host's name tells
-        # them apart no longer than a container lives
+        # several drivers can share a storage outside the study's folder; a host name would
+        # identify them only as long as a container lives
         name = f"{home_id(tuner_home())}:{self.folder.path.name}"
         self.driver = Driver(name, self.fingerprint) if config.storage else None
         fresh = config.resume == "restart"
@@ -166,7 +166,7 @@ class _Study:
         )
 
     def _uploads_alone(self, wait_s: float = _UPLOADS_S) -> AbstractContextManager[None]:
-        """Keep the study's other drivers from writing to MLflow; their search goes on."""
+        """Keep the study's other drivers from writing to MLflow; their search continues."""
         if not self.stored.shared:
             return contextlib.nullcontext()
         return exclusive(self.config.storage, Hold.UPLOADS, wait_s)
@@ -197,7 +197,7 @@ class _Study:
 
     @property
     def _cores_for_accuracy(self) -> int:
-        """Cores on which trials may run side by side for their accuracy alone."""
+        """Number of cores on which trials may run side by side if only accuracy counts."""
         here = self.config.executor.name == "local" and len(core_sets(self.config.executor)) == 1
         return len(self.setup.cores) if here else 1
 
@@ -231,7 +231,7 @@ class _Study:
         return TrackedDataset(dataset.name, dataset.digest, dataset.origin)
 
     def run(self, command: str) -> StudyResult:
-        """Search, verify, report; whatever was done before is not done again."""
+        """Search, verify and report, without repeating what was done before."""
         try:
             with keeping(self.folder.path, self.config.storage):
                 return self._run(command)
@@ -283,7 +283,7 @@ class _Study:
         return result
 
     def _inherits(self) -> bool:
-        """Whether this driver leads from now on, as the one that did shows no sign of life."""
+        """Take the lead if the leading driver shows no sign of life; return whether it did."""
         crew = self.stored.crew
         if crew is None or crew.leads or not crew.leader or self.stored.reported:
             return False
@@ -302,13 +302,13 @@ class _Study:
         return True
 
     def _claimed_cores(self) -> AbstractContextManager[object]:
-        """This machine's CPUs for this study alone; the nodes of a cluster claim their own."""
+        """Claim this machine's CPUs for this study; the nodes of a cluster claim their own."""
         if self.config.executor.name != "local":
             return contextlib.nullcontext()
         return claim_cores(self.config.executor, self.progress, self.interrupts.check)
 
     def _is_complete(self) -> bool:
-        """Whether the study ended under a budget at least as large as this one."""
+        """Return whether the study ended under a budget at least as large as this one."""
         spent = self.folder.facts.get("budget")
         if not self.folder.facts.get("complete") or not spent:
             return False
@@ -317,7 +317,7 @@ class _Study:
         return not (budget.time_s > spent["time_s"] or more_trials)
 
     def _recover(self) -> None:
-        """Bring sampler and MLflow up to what the study's folder holds."""
+        """Clean up after earlier sessions; bring sampler and MLflow up to date with the folder."""
         measure.kill_marked(f"{self.setup.marker}/")
         remove_worker_folders(self.setup.folder)
         for pattern in ("race-*", "beside-*"):
@@ -326,7 +326,7 @@ class _Study:
         trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
         failed = trials and trials[0].trial.is_default and not trials[0].usable
         if failed and not self._is_complete():
-            # its params are right, so what failed was something else, which may be mended by now
+            # its params are valid, so the cause lay elsewhere and may be fixed by now
             default = trials.pop(0)
             self.folder.set_aside(default)
             self.outbox.forget(default.trial.name)
@@ -396,13 +396,13 @@ class _Study:
         return self._track_end(result)
 
     def _track_end(self, result: StudyResult) -> StudyResult:
-        """Write the report, and send it with all that MLflow has not got yet."""
+        """Write the report, and send it with everything that MLflow still lacks."""
         folder = self.folder.path / "report"
         files = write_report(result, folder)
         resolved = yaml.safe_dump(shown_config(self.config), sort_keys=False)
         write_atomically(folder / "config.yaml", resolved)
         files.append(folder / "config.yaml")
-        if self.stored.shared:  # a driver that died may have sent less than it measured
+        if self.stored.shared:  # a crashed driver may have sent less than it measured
             self.outbox.doubt()
             for each in (*result.trials, *result.verifications):
                 self._track(each)
@@ -428,5 +428,5 @@ def _now() -> str:
 
 
 def _command(config: TuneConfig) -> str:
-    """The command that goes on with the study."""
+    """Return the command that resumes the study."""
     return f"python -m tuner framework={config.framework.name} dataset={config.dataset.name}"

@@ -1,4 +1,4 @@
-"""The trials of a study on an executor, while the display goes on and Ctrl-C is heard."""
+"""Trials of a study on an executor, with a live display and a check for Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class TrialRuns:
     """Runs the trials of one study.
 
     Args:
-        make_executor: Makes where they run, once the first one is to.
-        folder: The study's own, which knows its time.
+        make_executor: Makes the executor when the first trial is to run.
+        folder: The study's record, which knows its elapsed time.
         track: Writes a result to MLflow.
-        budget: Of the study.
-        progress: Is told what runs and how far the study is.
-        interrupts: Where Ctrl-C is looked for; it is raised from here.
+        budget: The study's budget.
+        progress: Shows what runs and how far the study is.
+        interrupts: Checked for Ctrl-C, which is raised from here.
 
     Attributes:
-        count: Trials that count to the budget, as the display shows them.
+        count: Number of trials charged to the budget, for the display.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class TrialRuns:
 
     @cached_property
     def executor(self) -> Executor:
-        """Where trials run."""
+        """The executor that runs the trials."""
         return self._make_executor()
 
     def begin(self, trial: Trial) -> Future[TrialResult]:
-        """Have a trial run as soon as a slot is free."""
+        """Start a trial as soon as a slot is free."""
         self._interrupts.check()
         self._progress.trial_started(trial)
         return self.executor.submit(trial)
 
     def wait(self, running: Collection[Future[TrialResult]]) -> set[Future[TrialResult]]:
-        """Those that have ended; none if there is room for more before. The display goes on."""
+        """Return the trials that have ended, or none if a slot is added first; keep displaying."""
         done: set[Future[TrialResult]] = set()
         slots = self.executor.slots
         while not done and self.executor.slots <= slots:
@@ -68,14 +68,14 @@ class TrialRuns:
         return done
 
     def measure(self, trial: Trial) -> TrialResult:
-        """Run one trial and nothing beside it."""
+        """Run one trial and wait for its result."""
         future = self.begin(trial)
         while not self.wait([future]):
             pass
         return future.result()
 
     def measure_all(self, trials: Sequence[Trial], at_once: int) -> Iterator[TrialResult]:
-        """Run trials, so many at once, and give each result as soon as it is there."""
+        """Run trials, ``at_once`` at a time, and yield each result as soon as it is there."""
         waiting, running = list(trials), set[Future[TrialResult]]()
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -85,22 +85,22 @@ class TrialRuns:
                 yield future.result()
 
     def tell(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
-        """Show and track what was measured, once it is safe.
+        """Show and track a result that has been stored.
 
         Args:
-            result: Of a trial that has ended.
-            front: The best that is known with it.
+            result: Result of a trial that has ended.
+            front: The best results known, including this one.
         """
         self._progress.trial_finished(result, front)
         self._track(result)
 
     def tick(self) -> None:
-        """What must go on while there is nothing to do but wait."""
+        """Check for Ctrl-C and update the display while waiting."""
         self._interrupts.check()
         self._show()
 
     def pause(self) -> None:
-        """Let a moment pass."""
+        """Tick, then wait a moment."""
         self.tick()
         time.sleep(_TICK_S)
 
@@ -109,11 +109,11 @@ class TrialRuns:
         self._progress.budget(self._folder.elapsed_s, budget.time_s, self.count, budget.trials)
 
     def cancel(self) -> None:
-        """End what runs."""
+        """End the running trials."""
         if "executor" in vars(self):
             self.executor.cancel()
 
     def close(self) -> None:
-        """End what runs, and give the executor back."""
+        """End the running trials and close the executor."""
         if "executor" in vars(self):
             self.executor.close()

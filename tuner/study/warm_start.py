@@ -1,6 +1,6 @@
-"""What earlier studies of a framework found: worth trying first, on this machine and data too.
+"""Findings of a framework's earlier studies, worth trying first on other machines and data too.
 
-Nothing is believed of it: such points are trained and timed like all others.
+They are not trusted: such points are trained and timed like all others.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _NO_LOSS, _RUNTIME_ONLY, _ON_FRONT, _NOT_WORTH = range(4)
 def earlier_points(
     fronts: Iterable[Mapping[str, Any]], space: SearchSpace, default: Params, model: str
 ) -> list[dict[str, Any]]:
-    """Verified configurations that beat their default, as far as ``space`` allows them.
+    """Return the best verified configurations of earlier studies that ``space`` allows.
 
-    First those that were proven faster without loss, then the default's own params at a faster
-    runtime setting, then others that are likely on a front.
+    First come those proven faster without loss, then the default's own params at a faster runtime
+    setting, then others that are likely on a front.
 
     Args:
-        fronts: Contents of ``front.json``, the most telling first; they may be of other data sets
-            and other machines.
-        space: What may be tried here. A runtime setting that this machine does not have is
-            replaced by what there is.
-        default: Gives what an earlier study did not search.
+        fronts: Contents of ``front.json`` files, the most telling first; they may come from other
+            data sets and machines.
+        space: What may be tried here. A runtime setting that this machine lacks is replaced by
+            an available one.
+        default: Supplies values that an earlier study did not search.
         model: Only studies of this network count.
     """
     points = [
@@ -49,7 +49,7 @@ def earlier_points(
 
 
 def _rank(point: Mapping[str, Any]) -> int:
-    """How early a point of a front is tried."""
+    """Return how early a point of a front is tried; the lowest comes first."""
     versus = point.get("comparison")
     if not versus:
         return _NOT_WORTH

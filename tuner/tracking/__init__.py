@@ -1,8 +1,8 @@
-"""The only place that knows MLflow: writes a study, and reads studies back.
+"""The only package that imports MLflow: writes studies and reads them back.
 
-One experiment a framework and data set; a study is a parent run, its trials are nested runs.
-Everything is found again by tags, so logging the same trial twice leaves one run, and a run that
-an interruption left half-written is written anew.
+Each pair of framework and data set has one experiment. A study is a parent run; its trials are
+nested runs. Runs are found by tags, so logging a trial twice leaves one run. A run that an
+interruption left half-written is written again.
 """
 
 from __future__ import annotations

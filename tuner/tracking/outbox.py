@@ -1,7 +1,7 @@
-"""Brings a study to MLflow, also one that is away for a while.
+"""Delivery of a study to MLflow, even if MLflow is unavailable for a while.
 
-All that is sent lies in the study's folder before, so that nothing depends on MLflow being there:
-what it does not take now, it is sent again later, or by the next command.
+Everything is in the study's folder before it is sent, so nothing depends on MLflow. What MLflow
+does not accept now is sent again later, or by the next command.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tuner.tracking.writing import Tracker
 from tuner.values.errors import StorageError
 from tuner.values.trial import TrialResult
 
-_PAUSE_S = 20.0  # between attempts while trials go on: each may take seconds of the study's time
+_PAUSE_S = 20.0  # between attempts while trials run: each may take seconds of the study's time
 _LAST_PAUSE_S = 2.0
-_PATIENCE_S = 60.0  # that the end of a study waits for MLflow,
-_INTERRUPTED_PATIENCE_S = 5.0  # and that of one that the user has interrupted
-_TURN_S = 1.0  # that another driver's upload is waited for while trials go on
+_PATIENCE_S = 60.0  # longest wait for MLflow at the end of a study
+_INTERRUPTED_PATIENCE_S = 5.0  # the same if the user has interrupted the study
+_TURN_S = 1.0  # longest wait for another driver's upload while trials run
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_ALREADY_EXISTS")
-"""Codes of MLflow's errors that another attempt would not mend."""
+"""Codes of MLflow's errors for which another attempt is useless."""
 
 
 class Outbox:
-    """Keeps the results that MLflow has still to get.
+    """Queue of the results that MLflow has not received yet.
 
     Args:
-        tracker: Writes them.
-        alone: Keeps other drivers of the study from writing to MLflow, once they have let this
-            one have its turn within so many seconds; raises ``DatabaseHeld`` otherwise.
-        say: Tells the user that MLflow is away, and that it is back.
-        clock: Seconds.
-        sleep: Waits for so many seconds.
+        tracker: Writes the results.
+        alone: Keeps the study's other drivers from writing to MLflow. Waits at most the given
+            seconds for its turn, then raises ``DatabaseHeld``.
+        say: Tells the user that MLflow is unavailable, and that it is back.
+        clock: Returns seconds.
+        sleep: Waits for the given seconds.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Outbox:
         self._torn = False  # whether something may be half written
 
     def doubt(self) -> None:
-        """Look again at what is written, as another driver may have died over it."""
+        """Check what is written before the next write: another driver may have crashed."""
         self._torn = True
 
     def begin(self) -> None:
@@ -64,7 +64,7 @@ class Outbox:
         self._attempt(self._tracker.begin, _PATIENCE_S)
 
     def forget(self, name: str) -> None:
-        """Delete what was sent of a trial, which is to be measured again."""
+        """Delete what was sent of a trial that is to be measured again."""
         self._attempt(partial(self._tracker.forget, name), _PATIENCE_S)
 
     def send(self, result: TrialResult, folder: Path) -> None:
@@ -82,10 +82,11 @@ class Outbox:
         metrics: Mapping[str, float],
         description: str,
     ) -> bool:
-        """Send all that waits and the report, and end the study's run; see ``Tracker.finish``.
+        """Send what waits and the report, then end the study's run; see ``Tracker.finish``.
 
         Returns:
-            Whether MLflow has taken all of it. An absent one is waited for, for a minute at most.
+            Whether MLflow has accepted everything. If it is unavailable, this waits for it: a
+            minute at most, or 5 s if the study is incomplete.
         """
 
         def end() -> None:
@@ -102,7 +103,7 @@ class Outbox:
         return True
 
     def _flush(self) -> bool:
-        """Send what waits, the oldest first. Returns whether nothing waits any more."""
+        """Send what waits, oldest first; return whether nothing is left."""
         while self._waiting:
             result, folder = self._waiting[0]
             if not self._attempt(partial(self._tracker.log_trial, result, folder)):
@@ -111,7 +112,7 @@ class Outbox:
         return True
 
     def _attempt(self, write: Callable[[], None], turn_s: float = _TURN_S) -> bool:
-        """Write, unless MLflow is away or another driver's. Returns whether that is done with."""
+        """Write unless MLflow is unavailable or locked; return whether no retry is needed."""
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import DataError, SQLAlchemyError
 

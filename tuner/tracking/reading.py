@@ -1,4 +1,4 @@
-"""Reads studies back: what the service answers from, and later studies begin with."""
+"""Reading of studies, for the service's answers and for the start of later studies."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _STUDIES = f"tags.`{STUDY_TAG}` != ''"
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """A study as it stands in MLflow.
+    """A study as stored in MLflow.
 
     Attributes:
-        uri: Where it was read.
-        run_id: Of the parent run.
+        uri: Address it was read from.
+        run_id: Id of the parent run.
         front: Content of its ``front.json``.
-        run_ids: Run of each trial by its name, such as ``verify-0003``.
+        run_ids: Run id of each trial by its name, such as ``verify-0003``.
         ended: Seconds since the epoch at which the study was last written.
-        requested: Name of the data set that was asked for, which another may have replaced.
+        requested: Name of the requested data set, which another may have replaced.
     """
 
     uri: str
@@ -50,13 +50,13 @@ class StudyRecord:
 
 
 def _reader(uri: str) -> MlflowClient | None:
-    """A client; ``None`` where there is nothing yet, for a question makes no files."""
+    """Return a client; ``None`` if there is no database yet, as reading creates no files."""
     database = local_database(uri)
     return None if database and not database.exists() else connect(uri)
 
 
 def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
-    """All studies of a framework on a data set that have a front, newest first.
+    """Return all studies of a framework on a data set that have a front, newest first.
 
     Raises:
         StorageError: If the store cannot be used.
@@ -73,7 +73,7 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
 
 
 def newest_experiment(uri: str) -> str | None:
-    """The id of the experiment that the newest study belongs to; ``None`` without any study.
+    """Return the id of the newest study's experiment; ``None`` without any study.
 
     Raises:
         StorageError: If the store cannot be used.
@@ -90,11 +90,11 @@ def newest_experiment(uri: str) -> str | None:
 def load_everything(
     uri: str, known: Mapping[str, StudyRecord] | None = None
 ) -> dict[str, StudyRecord]:
-    """All studies with a front, of whatever framework and data set, by the id of their run.
+    """Return all studies with a front, of any framework and data set, by the id of their run.
 
     Args:
         uri: MLflow's tracking address.
-        known: What an earlier call returned; what has not been written since is not read again.
+        known: Result of an earlier call; studies not written since are not read again.
 
     Raises:
         StorageError: If the store cannot be used.
@@ -119,7 +119,7 @@ def _ended(parent: Run) -> float:
 
 
 def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
-    """The study of a parent run; ``None`` without a front."""
+    """Return the study of a parent run; ``None`` if it has no front."""
     front = _read_front(client, parent)
     if front is None:
         return None
@@ -130,7 +130,7 @@ def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
 
 
 def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any]]:
-    """``front.json`` of the latest studies of a framework on whatever data set, newest first.
+    """Return ``front.json`` of a framework's latest studies on any data set, newest first.
 
     Raises:
         StorageError: If the store cannot be used.

@@ -1,4 +1,4 @@
-"""Where MLflow keeps things: the one database of an address, and how things in it are named."""
+"""MLflow's store: the database behind an address, and the names used in it."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ TRIAL_TAG = "trial"
 STUDY_TAG = "tuner.study_id"
 PARENT_TAG = "mlflow.parentRunId"
 CROSS = "cross-framework"
-"""Stands in place of a framework's name for studies across all of them."""
+"""Used in place of a framework's name for studies across several frameworks."""
 _SQLITE = "sqlite:///"
 
 
 def default_tracking_uri(folder: Path) -> str:
-    """MLflow's own default made absolute, so that a plain ``mlflow ui`` in ``folder`` shows it."""
+    """Return MLflow's default address, made absolute: ``mlflow ui`` in ``folder`` shows it."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}{folder.absolute()}/mlflow.db"
 
 
 def local_database(uri: str) -> Path | None:
-    """The file of an address; ``None`` where it is no file of this machine."""
+    """Return the file of an address; ``None`` if it is no file of this machine."""
     return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
 
 
 @contextlib.contextmanager
 def one_line(uri: str, use: str) -> Iterator[None]:
-    """Turn what a store that is away or full raises into a ``StorageAway`` of one line.
+    """Turn the errors of an unavailable or full store into a one-line ``StorageAway``.
 
     Args:
         uri: MLflow's tracking address.
-        use: What it cannot be: ``used``, ``read`` or ``written``.
+        use: What the store cannot be: ``used``, ``read`` or ``written``.
     """
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -56,7 +56,7 @@ def one_line(uri: str, use: str) -> Iterator[None]:
 
 
 def check_writable(uri: str, folder: Path) -> None:
-    """Raise ``StorageError`` if results cannot be kept where they should go; makes ``folder``."""
+    """Create ``folder``; raise ``StorageError`` if it or a local database is not writable."""
     artifacts = folder / "mlruns"
     try:
         artifacts.mkdir(parents=True, exist_ok=True)
@@ -73,12 +73,12 @@ def check_writable(uri: str, folder: Path) -> None:
 
 
 def connect(uri: str) -> MlflowClient:
-    """A client for ``uri``. Raises ``StorageError`` in one line if the store cannot be used."""
+    """Return a client for ``uri``; raise a one-line ``StorageError`` if it cannot be used."""
     # MLflow reads these while it is imported
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # of a server that is away; results wait for it (see outbox.py), so a request need not
+    # for an unavailable server: results wait for it (see outbox.py), so requests need not
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     for name in ("mlflow", "alembic"):
@@ -87,11 +87,11 @@ def connect(uri: str) -> MlflowClient:
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
 
-        # what goes wrong is said in one line; MLflow would print a traceback before it
+        # errors are reported in one line; MLflow would print a traceback before it
         logging.getLogger("mlflow").setLevel(logging.CRITICAL)
         with one_line(uri, "used"):
             _make_database(uri)
-            # to hold a server is to ask it once; MLflow asks one that is not there for minutes
+            # locking a server tries it only once; MLflow tries an absent one for minutes
             with contextlib.nullcontext() if local_database(uri) else exclusive(uri):
                 client = MlflowClient(tracking_uri=uri)
                 client.search_experiments(max_results=1)  # makes the tables of a new database
@@ -99,10 +99,10 @@ def connect(uri: str) -> MlflowClient:
 
 
 def _make_database(uri: str) -> None:
-    """Put a new local database in place whole, once, however many processes ask.
+    """Create a new local database atomically and once, however many processes ask for it.
 
-    MLflow's own way is a second of migrations in the open, and one that was killed among them
-    leaves a file that MLflow refuses for good.
+    MLflow itself would migrate the final file for about a second; if it is killed meanwhile, it
+    leaves a file that it refuses for good.
     """
     from mlflow import MlflowClient
 
@@ -116,7 +116,7 @@ def _make_database(uri: str) -> None:
         try:
             shutil.copyfile(whole, copy)
             try:
-                os.link(copy, path)  # a rename would wipe out another process's first study
+                os.link(copy, path)  # a rename would overwrite another process's first study
             except FileExistsError:
                 pass
             except OSError:  # no hard links on this file system
@@ -128,7 +128,7 @@ def _make_database(uri: str) -> None:
 def search_runs(
     client: MlflowClient, experiment: str, query: str, newest: int = 50_000
 ) -> list[Run]:
-    """Runs of an experiment that fit a query, newest first."""
+    """Return the runs of an experiment that match a query, newest first."""
     return list(
         client.search_runs(
             [experiment], query, max_results=newest, order_by=["attributes.start_time DESC"]
@@ -137,10 +137,10 @@ def search_runs(
 
 
 def children_of(client: MlflowClient, experiment: str, parent: str) -> list[Run]:
-    """The trials of a study's run."""
+    """Return the runs of a study's trials."""
     return search_runs(client, experiment, f"tags.`{PARENT_TAG}` = '{parent}'")
 
 
 def experiment_name(framework: str, dataset: str) -> str:
-    """The experiment that studies of a framework on a data set share."""
+    """Return the name of the experiment for a framework's studies on a data set."""
     return f"{framework}-{dataset}"

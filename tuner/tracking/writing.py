@@ -1,4 +1,4 @@
-"""Writes a study: a parent run, and its trials as nested runs, each once."""
+"""Writing of a study: a parent run, with its trials as nested runs, each written once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _KEPT_FILES = ("trial.json", "events.jsonl", "log.txt")
 _NOTE = "mlflow.note.content"
 """MLflow's tag for a run's description."""
-_DIGEST_LETTERS = 8  # as many as MLflow gives its own; the whole digest is in the source
+_DIGEST_LETTERS = 8  # the length of MLflow's own digests; the source has the whole digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class TrackedDataset:
     """The data set of a study as MLflow shows it.
 
     Attributes:
-        name: Of the data set really used.
-        digest: Tells its content and split; MLflow shows the first 8 letters.
+        name: Name of the data set actually used.
+        digest: Identifies its content and split; MLflow shows the first 8 letters.
         source: Where it came from, in words or as an address.
     """
 
@@ -54,14 +54,14 @@ class Tracker:
 
     Args:
         uri: MLflow's tracking address.
-        folder: Where ``mlruns/`` lies for a local database.
-        experiment: Name of the experiment, made if missing.
-        study_id: Tag that finds the study's parent run again.
+        folder: Folder of ``mlruns/`` for a local database.
+        experiment: Name of the experiment, created if missing.
+        study_id: Tag by which the study's parent run is found again.
         name: Name of the parent run.
         tags: Further tags of the parent run; its trials share the ``fingerprint``.
         params: Configuration of the study, a tree, shown as params of the parent run.
-        fresh: Throw away what an earlier study of this id left.
-        dataset: What all of its runs trained on; shown as the parent run's input.
+        fresh: Whether to delete what an earlier study of this id left.
+        dataset: Data set of all its runs; shown as the parent run's input.
 
     Raises:
         StorageError: If the store cannot be used.
@@ -106,12 +106,12 @@ class Tracker:
             self._client.delete_run(parent)
 
     def begin(self) -> None:
-        """The study goes on: show it as running, without what was said of its end."""
+        """Show the study as running, and clear the description of an earlier end."""
         self._client.update_run(self.run_id, status="RUNNING")
         self._client.set_tag(self.run_id, _NOTE, "")
 
     def reconcile(self) -> None:
-        """Learn which trials are written; half-written ones are deleted."""
+        """Find out which trials are written; delete half-written and duplicate runs."""
         whole: set[str] = set()
         for run in children_of(self._client, self._experiment, self.run_id):
             name = run.data.tags.get(TRIAL_TAG, "")
@@ -191,7 +191,7 @@ class Tracker:
         self._logged.add(trial.name)
 
     def forget(self, name: str) -> None:
-        """Delete what was written of a trial, which is to be measured again."""
+        """Delete what was written of a trial that is to be measured again."""
         for run in children_of(self._client, self._experiment, self.run_id):
             if run.data.tags.get(TRIAL_TAG) == name:
                 self._client.delete_run(run.info.run_id)
@@ -209,11 +209,11 @@ class Tracker:
         """Attach the report's files and end the parent run.
 
         Args:
-            files: Of the report.
+            files: Files of the report.
             tags: Further tags of the parent run.
-            complete: Whether the study came to its end.
-            metrics: What the study answers, by name.
-            description: What the UI shows at the top of the run, Markdown.
+            complete: Whether the study reached its end.
+            metrics: The study's figures, by name.
+            description: Markdown that the UI shows at the top of the run.
         """
         figures = [(name, value, 0) for name, value in (metrics or {}).items()]
         note = {_NOTE: description} if description else {}
@@ -225,8 +225,8 @@ class Tracker:
     def fail(self, reason: str) -> None:
         """End the parent run as failed; ``reason`` becomes its description.
 
-        A study that had ended before stays as it is. A store that cannot be written is passed
-        over, for it must not hide why the study failed.
+        A study that has already ended is not changed. Errors of the store are ignored: they must
+        not hide why the study failed.
         """
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
@@ -238,7 +238,7 @@ class Tracker:
 
 
 def _study_tags() -> dict[str, str]:
-    """What tells a study's run from those of its trials, and who wrote it."""
+    """Return tags that tell a study's run from its trials' runs, and name its writer."""
     return {
         "kind": "study",
         "tuner.version": tuner.__version__,

@@ -1,1 +1,1 @@
-"""One trial: its set-up, its worker, the protocol between them, and what it came to."""
+"""One trial: its set-up, its worker, the worker's protocol, and the outcome."""

@@ -1,7 +1,7 @@
-"""Requested is not effective: whether a trial really ran as its params say.
+"""Attestation: whether a trial really ran as requested by its params.
 
-The host trusts what it sees itself (mapped libraries, threads of the process) and holds what the
-worker says against the request as well; either can convict.
+The host compares the request with what it observes itself (mapped libraries, threads of the
+process) and with what the worker reports; a mismatch in either makes the trial invalid.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from tuner.config.schema import BlasConfig
 from tuner.values.trial import UNSET, Params
 
 _AUTO = "auto"
-_SPARE_CORES = 0.35  # what the worker's other threads may use beside those that compute
+_SPARE_CORES = 0.35  # allowed to the worker's threads other than those that compute
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the host itself saw of a trial.
+    """What the host itself observed of a trial.
 
     Attributes:
-        blas_loaded: What ``loaded_blas`` found.
+        blas_loaded: Result of ``loaded_blas``.
         threads: Most threads of any process of the trial during training; 0 if unknown.
-        cores_used: CPU seconds a second of the training; 0 if it was too short to tell.
-        extra_threads: Threads the framework has beside those that compute; below 0 where they
+        cores_used: CPU seconds per second of training; 0 if it was too short to tell.
+        extra_threads: Threads of the framework besides those that compute; negative if they
             cannot be told apart, so that only ``cores_used`` counts.
     """
 
@@ -37,7 +37,7 @@ class Seen:
 
 
 def loaded_blas(blas: Mapping[str, BlasConfig], mapped: Collection[str]) -> str:
-    """Names of the BLAS libraries whose mark is among the mapped paths, joined by ``+``."""
+    """Return the names of the BLAS libraries among the mapped paths, joined by ``+``."""
     seen = [
         name
         for name, config in blas.items()
@@ -52,13 +52,13 @@ def attest(
     seen: Seen,
     reported: Mapping[str, Any],
 ) -> str:
-    """Why the trial did not run as requested; empty if it did.
+    """Return why the trial did not run as requested; empty if it did.
 
     Args:
-        params: The request.
+        params: The requested params.
         blas: The framework's BLAS libraries by name.
-        seen: What the host saw.
-        reported: What the worker says is in effect, by the name of the param, each optional.
+        seen: What the host observed.
+        reported: What the worker reports to be in effect, by name of the param, each optional.
     """
     wanted = str(params.get("blas", ""))
     visible = wanted in blas and bool(blas[wanted].loaded)

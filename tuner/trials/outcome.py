@@ -1,4 +1,4 @@
-"""What a trial came to: its status and figures, from what the worker said and the host saw."""
+"""The outcome of a trial: status and figures, from the worker's events and the host's view."""
 
 from __future__ import annotations
 
@@ -49,14 +49,15 @@ class Observation:
     """All that is known of a trial that is over.
 
     Attributes:
-        trial, framework, classes, limits: What was asked, of what, and what counts as disturbed.
-        log: What the worker said.
-        usage: What its process tree used.
-        mapped: Files it had mapped while it trained.
-        failure: Why the host gave it up, ``None`` if it did not.
+        trial, framework, classes: The request, the framework and the number of classes.
+        limits: When a measurement counts as disturbed.
+        log: The worker's events.
+        usage: Resources that its process tree used.
+        mapped: Files that its processes had mapped when training ended.
+        failure: Why the host gave it up; ``None`` if it did not.
         stopping: Why the host asked it to stop; empty if it did not.
-        exit_code: Of the worker, ``None`` while it lives.
-        tail: Last lines of its own output.
+        exit_code: Exit code of the worker; ``None`` while it lives.
+        tail: Last lines of the worker's own output.
     """
 
     trial: Trial
@@ -73,7 +74,7 @@ class Observation:
 
 
 def conclude(seen: Observation) -> TrialResult:
-    """The result of a trial; figures are kept even where they may not be used."""
+    """Return the result of a trial; figures are kept even if they may not be used."""
     log = seen.log
     measurement = _measurement(seen) if log.ended else None
     status, reason = seen.failure or _status(seen, measurement)
@@ -124,11 +125,11 @@ def _status(seen: Observation, measurement: Measurement | None) -> Failure:
 
 
 def _death(seen: Observation) -> Failure:
-    """The status of a worker that died without a word, from its exit code and last words."""
+    """Return the status of a worker that died silently, from its exit code and last output."""
     code = seen.exit_code or 0
     if code in _EXIT_CODES:
         return _EXIT_CODES[code]
-    number = -code if code < 0 else code - 128  # the sandbox hands signals on as 128 + n
+    number = -code if code < 0 else code - 128  # the sandbox passes signals on as 128 + n
     if number in _SIGNALS:
         return _SIGNALS[signal.Signals(number)]
     for status, pattern in _LAST_WORDS:
@@ -144,7 +145,7 @@ def _death(seen: Observation) -> Failure:
 
 
 def _measurement(seen: Observation) -> Measurement:
-    """Figures of the whole trial; a share of the training is projected to all of it."""
+    """Return the figures of the whole trial, projected if only a share was trained."""
     log, usage, limits = seen.log, seen.usage, seen.limits
     factor = 1.0
     if seen.trial.share < 1:
@@ -173,7 +174,7 @@ def _measurement(seen: Observation) -> Measurement:
         involuntary_switches=usage.involuntary_switches,
         threads_seen=usage.threads,
         cores_used=usage.cores_used,
-        # what is linked into the framework has no file of its own: then the worker's word stands
+        # a library linked into the framework has no file of its own: the worker's report counts
         blas_loaded=loaded_blas(seen.framework.blas, seen.mapped)
         or str(log.attested.get("blas", "")),
         disturbed=" and ".join(disturbed),

@@ -1,8 +1,8 @@
-"""The host's end of the worker protocol, version 1: what is asked and what may be answered.
+"""The host's side of the worker protocol, version 1: requests and permitted answers.
 
 The worker's folder holds ``trial.json`` (one flat object, in), ``events.jsonl`` (append-only, one
-flat object a line, out) and, to end the training, ``stop``. Its own output is no part of that: it
-goes to a log that the host keeps.
+flat object per line, out) and, to end the training, ``stop``. The worker's own output is not part
+of the protocol: it goes to a log that the host keeps.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PROTOCOL = 1
 REQUEST, EVENTS, STOP = "trial.json", "events.jsonl", "stop"
 MAX_LINE_BYTES = 64 * 1024
 MAX_EVENTS_BYTES = 64 * 2**20
-"""Of one trial: some days of progress at two events a second, as the number of events is."""
+"""Limit per trial: some days of progress at two events a second, like ``_MOST_EVENTS``."""
 _MOST_EVENTS = 1_000_000
 _MOST_CHECKPOINTS = 10_000
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_HALVINGS = 3  # at which a trial is looked at before its end
-_FINE = 8  # looks a doubling where they are close together
+_HALVINGS = 3  # of the iterations, at which accuracy is evaluated before the end
+_FINE = 8  # evaluations per doubling where they are close together
 _ROUNDING = 1e-3
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -49,10 +49,10 @@ _ACCURACIES = ("val_accuracy", "test_accuracy")
 
 
 def checkpoint_grid(iterations: int, curve: int = 0) -> list[int]:
-    """Iterations at which accuracy is looked at, ascending, the last one included.
+    """Return the iterations at which accuracy is evaluated, ascending, including the last one.
 
-    Its half, quarter and eighth as well; for a ``curve`` (see ``Trial``) steps of the square root
-    of two, down to a quarter of the least iterations of interest.
+    The others are its half, quarter and eighth. For a ``curve`` (see ``Trial``) they are steps of
+    the square root of two, down to a quarter of the least iterations of interest.
     """
     if not curve:
         return sorted({math.ceil(iterations / 2**number) for number in range(_HALVINGS + 1)})
@@ -61,7 +61,7 @@ def checkpoint_grid(iterations: int, curve: int = 0) -> list[int]:
 
 
 def fine_grid(first: int, last: int) -> list[int]:
-    """Iterations from ``last`` down to ``first`` in eighths of a halving, ascending."""
+    """Return iterations from ``first`` to ``last``, eight per doubling, ascending."""
     if not 0 < first <= last:
         return []
     steps = math.floor(_FINE * math.log2(last / first) + _ROUNDING)
@@ -69,7 +69,7 @@ def fine_grid(first: int, last: int) -> list[int]:
 
 
 def marks_of(trial: Trial) -> list[int]:
-    """Iterations at which a worker is asked to look at the accuracy; none of a probe's."""
+    """Return the iterations at which a worker is to evaluate accuracy; none for a probe."""
     iterations = trained_iterations(trial)
     if trial.kind is TrialKind.PROBE:
         return []
@@ -81,13 +81,13 @@ def marks_of(trial: Trial) -> list[int]:
 
 
 def trained_iterations(trial: Trial) -> int:
-    """Iterations a trial really trains: its share of the iterations, at least one."""
+    """Return the iterations a trial really trains: its share of them, at least one."""
     exact = int(trial.params["iterations"] or 1) * trial.share
-    return max(1, math.ceil(round(exact, 6)))  # a rounding error is no iteration
+    return max(1, math.ceil(round(exact, 6)))  # a rounding error must not add an iteration
 
 
 def request_text(trial: Trial, dataset: Dataset, model: str) -> str:
-    """Content of ``trial.json``; paths in it are the host's, which the sandbox keeps."""
+    """Return the content of ``trial.json``; its paths are the host's, valid in the sandbox too."""
     iterations = trained_iterations(trial)
     request: dict[str, Any] = {
         **trial.params,
@@ -112,7 +112,7 @@ def request_text(trial: Trial, dataset: Dataset, model: str) -> str:
 
 
 def parse_event(line: bytes) -> dict[str, Any]:
-    """One line of ``events.jsonl``. Raises ``ProtocolError`` for what the protocol forbids."""
+    """Parse a line of ``events.jsonl``; raise ``ProtocolError`` if the protocol forbids it."""
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"event line of more than {MAX_LINE_BYTES} bytes")
     try:
@@ -130,17 +130,17 @@ def parse_event(line: bytes) -> dict[str, Any]:
 
 
 def _encodable(value: Any) -> Any:
-    """A text without what JSON may hold but no file, database or terminal takes."""
+    """Return the value; text without what JSON allows but files, databases or terminals reject."""
     return printable(value) if isinstance(value, str) else value
 
 
 def printable(text: str) -> str:
-    """The text with ``?`` for lone surrogates and for control characters but line ends."""
+    """Return the text with ``?`` for lone surrogates and controls other than tab and newline."""
     return _CONTROLS.sub("?", text.encode("utf-8", "replace").decode())
 
 
 def _check_figures(name: str, event: Mapping[str, Any]) -> None:
-    """Figures can be reckoned with; only loss and test accuracy may be null or missing."""
+    """Check that figures are finite and in range; only optional ones may be null or missing."""
     required = set(_REQUIRED[name]) - set(_TEXTS)
     for key in sorted(required | {"loss", *_ACCURACIES}):
         value: Any = event.get(key)
@@ -157,14 +157,14 @@ def _check_figures(name: str, event: Mapping[str, Any]) -> None:
 
 @dataclass
 class EventLog:
-    """What a worker has answered so far, read from its growing event file.
+    """A worker's answers so far, read from its growing event file.
 
     Attributes:
-        ready, result, error: Those events, ``None`` until they come.
+        ready, result, error: These events; ``None`` until they arrive.
         setup_time_s: Seconds of set-up; ``None`` until training begins.
         ended: Whether training has ended.
-        iteration, train_time_s, loss: Of the latest sign of life.
-        attested: What the worker last said of its BLAS.
+        iteration, train_time_s, loss: Values of the latest event that has them.
+        attested: Settings in effect, as last reported by the worker.
     """
 
     folder: WorkerFolder
@@ -182,7 +182,7 @@ class EventLog:
     _count: int = 0
 
     def read(self) -> bool:
-        """Take in what was appended since the last call. Returns whether anything was.
+        """Read what was appended since the last call; return whether anything was.
 
         Raises:
             ProtocolError: For a line that the protocol does not allow.
@@ -230,7 +230,7 @@ class EventLog:
 
 
 def log_tail(log: Path, lines: int = 12) -> str:
-    """Last lines of the worker's own output, which the host keeps in ``log``."""
+    """Return the last lines of the worker's own output, which the host keeps in ``log``."""
     try:
         with log.open("rb") as source:
             source.seek(max(0, source.seek(0, 2) - 8192))

@@ -1,7 +1,7 @@
-"""One trial: spawn the worker, watch it, stop it, read what it says, and measure around it.
+"""One trial: start the worker, watch it, read its events, measure it and stop it.
 
-A trial that goes wrong is a result with a status and a reason, never an exception, and nothing
-that it started outlives it.
+A trial that fails is a result with a status and a reason, never an exception. No process that it
+started outlives it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXIT_GRACE_S = 10.0
 _EXIT_POLL_S = 0.002
 _MAX_FILE_BYTES = 2**30
 _MOST_TASKS = 4096
-_WORKERS = "workers"  # below the folder of the trials: what workers write to
+_WORKERS = "workers"  # below the folder of the trials: where workers write
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class TrialSetup:
     """What is the same for every trial of a study.
 
     Attributes:
-        framework, runtime, dataset, model: What is trained, in what, on what.
+        framework, runtime, dataset, model: What is trained, in which runtime, on which data.
         worker: The framework's worker script.
-        folder: What is kept of every trial gets a folder of its own below this one.
+        folder: Holds a folder per trial with what is kept of it.
         marker: Identifies the study's processes; trials append their name.
         cores: CPUs a trial owns.
         memory_limit_bytes: Memory at which a trial is ended.
-        measure: When a measurement counts as disturbed.
+        measure: When a measurement counts as disturbed, and how often it is repeated.
     """
 
     framework: FrameworkConfig
@@ -64,10 +64,10 @@ class TrialSetup:
     measure: MeasureConfig
 
     def identity(self, fingerprint: str) -> dict[str, Any]:
-        """All that decides a trial's figures beside its params and seed, for JSON.
+        """Return all that determines a trial's figures besides its params and seed, for JSON.
 
         Args:
-            fingerprint: Of the machine and the runtime's packages.
+            fingerprint: Fingerprint of the machine and the runtime's packages.
         """
         return {
             "framework": dataclasses.asdict(self.framework),
@@ -88,7 +88,7 @@ def run_trial(
     listener: Listener | None = None,
     cancel: threading.Event | None = None,
 ) -> TrialResult:
-    """Run one cold trial: a worker of its own that ends with it."""
+    """Run one trial with a cold start: in a worker of its own that ends with it."""
     session = WorkerSession(setup, trial.params)
     try:
         result = session.run(trial, listener=listener, cancel=cancel)
@@ -101,10 +101,10 @@ def run_trial(
 
 
 def remove_worker_folders(folder: Path) -> None:
-    """Delete what workers of a tuner that was killed left; they must be gone.
+    """Delete the folders that workers of a killed tuner left; the workers must have ended.
 
     Args:
-        folder: Of the trials.
+        folder: Folder of the trials.
     """
     with suppress(FileNotFoundError):
         for each in (folder / _WORKERS).iterdir():
@@ -112,18 +112,18 @@ def remove_worker_folders(folder: Path) -> None:
 
 
 class WorkerSession:
-    """A worker that trains many trials in turn without a second import of the framework.
+    """A worker that trains many trials in turn and imports the framework only once.
 
     All its trials share one runtime environment: BLAS, threads and kernel of ``params``. A trial
-    that ends the worker costs only itself; the next one gets a new worker.
+    that ends the worker loses only its own result; the next one gets a new worker.
 
-    The worker writes to a folder of its own, which is emptied before each trial and goes with it.
-    What is kept of a trial is in a folder that no worker sees: its request, its events, and the
-    worker's output, as ``log.txt``, in that of the first trial that it trained.
+    The worker writes to its own folder, which is emptied before each trial and deleted with the
+    worker. The request and the events of a trial are kept in a folder that no worker sees. The
+    worker's output is ``log.txt`` in the folder of the first trial that it trained.
 
     Args:
         setup: What the trials share.
-        params: Params that decide the environment.
+        params: Params that determine the environment.
     """
 
     def __init__(self, setup: TrialSetup, params: Params) -> None:
@@ -147,7 +147,7 @@ class WorkerSession:
         listener: Listener | None = None,
         cancel: threading.Event | None = None,
     ) -> TrialResult:
-        """Train ``trial``; what is kept of it goes to a folder made anew.
+        """Train ``trial``; what is kept of it goes to a new folder.
 
         Raises:
             ConfigError: If the trial needs another environment than this session's.
@@ -164,7 +164,7 @@ class WorkerSession:
         own.clear()
         own.write(REQUEST, request)
         interval_s = setup.measure.sample_interval_s
-        # a warm worker begins at once when it is told: watching has to begin before
+        # a warm worker begins as soon as it is told, so watching has to begin before
         watch = Watch(
             trial=trial,
             folder=own,
@@ -203,7 +203,7 @@ class WorkerSession:
         )
 
     def close(self) -> str:
-        """End the worker. Returns what it left running, which is gone by then."""
+        """End the worker; return what it left running, which has been killed."""
         return self._end(at_once=False)
 
     def _ensure_worker(
@@ -231,7 +231,7 @@ class WorkerSession:
         return self._process, self._own
 
     def _whole_environment(self, home: Path) -> dict[str, str]:
-        """Built from nothing, so that no variable of this process reaches the worker."""
+        """Build the environment from scratch; only variables that the runtime names pass."""
         own = {**self.setup.runtime.inherited(), **self.environment}
         return {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -264,7 +264,7 @@ class WorkerSession:
 
 
 def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
-    """Have a worker train the trial whose request lies in ``folder``."""
+    """Tell a worker to train the trial whose request is in ``folder``."""
     assert worker.stdin is not None
     with suppress(BrokenPipeError):  # a worker already dead is noticed by the watch
         worker.stdin.write(f"{folder}\n".encode())
@@ -272,12 +272,12 @@ def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def _custody(cores: tuple[int, ...]) -> list[str]:
-    """The prefix that binds a worker to its cores and to the life of this process.
+    """Return the command prefix that ties a worker to its cores and to this process's life.
 
-    Each of these util-linux commands becomes the next, so that no process is added: the worker
-    dies with the tuner, keeps to its cores, is the kernel's first choice when memory runs out,
-    and can neither fill the disk with one file nor dump core. Of processes and threads it may
-    have so many beside those that its user has by now; the kernel does not bind root by that.
+    Each of these util-linux commands becomes the next, so no process is added. The worker dies
+    with the tuner, stays on its cores and is killed first when memory runs out. It can neither
+    fill the disk with one file nor dump core. The limit on processes and threads is added to
+    those that the user has now; the kernel does not apply it to root.
     """
     return [
         *("setpriv", "--pdeathsig", "KILL"),
@@ -289,9 +289,9 @@ def _custody(cores: tuple[int, ...]) -> list[str]:
 
 
 def _wait_for_exit(process: subprocess.Popen[bytes]) -> str:
-    """Let the worker end by closing its input. Returns what it was last seen to leave behind.
+    """Close the worker's input so that it ends; return what it was last seen to leave running.
 
-    A sandbox ends everything in it together with the worker, so what was left is seen before.
+    A sandbox ends everything in it together with the worker, so leftovers are looked for before.
     """
     seen = strangers(process.pid)
     assert process.stdin is not None

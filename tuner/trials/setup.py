@@ -20,10 +20,10 @@ UNCONFINED = (
 
 
 def core_sets(config: ExecutorConfig) -> list[tuple[int, ...]]:
-    """The CPUs of each job that may run on this machine at once: disjoint, of one size.
+    """Return the CPUs of each job that may run here at once, in disjoint sets of one size.
 
     Raises:
-        ConfigError: If there are fewer CPUs than one trial wants.
+        ConfigError: If there are fewer CPUs than one trial needs.
     """
     cores = measure.parse_cores(config.cores)
     size = config.cores_per_trial or len(cores) // config.jobs_per_host
@@ -38,7 +38,7 @@ def core_sets(config: ExecutorConfig) -> list[tuple[int, ...]]:
 
 
 def claims_folder() -> Path:
-    """Where studies that share a ``TUNER_HOME`` see each other's claims of CPUs."""
+    """Return the folder where studies of one ``TUNER_HOME`` see each other's claims of CPUs."""
     return tuner_home() / "slots"
 
 
@@ -48,9 +48,9 @@ def claim_cores(
     """Claim all CPUs on which trials run here, once no other study has any of them.
 
     Args:
-        config: Whose CPUs.
-        progress: Is told who is waited for.
-        check: Called while waiting; what it raises ends that.
+        config: Names the CPUs.
+        progress: Shows which process is waited for.
+        check: Called while waiting; an exception it raises ends that.
     """
     cores = [core for each in core_sets(config) for core in each]
     return measure.claim(
@@ -59,7 +59,7 @@ def claim_cores(
 
 
 def host_facts(config: TuneConfig) -> dict[str, str]:
-    """What decides how fast trials are on this machine, and how they run, ready to print."""
+    """Return what determines how fast and how trials run on this machine, ready to print."""
     executor = config.executor
     facts = measure.machine_facts(core_sets(executor)[0])
     if executor.jobs_per_host > 1:
@@ -70,10 +70,10 @@ def host_facts(config: TuneConfig) -> dict[str, str]:
 
 
 def fetch(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, Runtime]:
-    """Data set and runtime, made available; a data set that was replaced is warned of.
+    """Provide data set and runtime; warn if the data set was replaced.
 
     Raises:
-        RuntimeUnavailable, DatasetUnavailable: What is needed is not here and cannot be had.
+        RuntimeUnavailable, DatasetUnavailable: Something needed is missing and unobtainable.
     """
     dataset = load_dataset(config.dataset, progress=progress.task)
     if dataset.warning:
@@ -92,7 +92,7 @@ def make_setup(
     marker: str,
     cores: tuple[int, ...],
 ) -> TrialSetup:
-    """What all trials of a configuration share; see ``TrialSetup``."""
+    """Return what all trials of a configuration share; see ``TrialSetup``."""
     total = measure.total_memory_bytes()
     share = config.executor.memory_share / len(core_sets(config.executor))
     limit = config.executor.memory_limit_mb * 2**20 or int(share * total)

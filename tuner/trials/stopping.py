@@ -1,4 +1,4 @@
-"""Whether training on can still pay, from what a run has reached and what others had by then."""
+"""Early stopping: whether further training can pay, given a run's curve and its rivals."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from tuner.values.trial import Checkpoint
 
-_FAR_BEHIND_ACCURACY = 0.01  # a trial this far behind one that took
-_FAR_BEHIND_TIME = 0.6  # this fraction of its time leads nowhere
+_FAR_BEHIND_ACCURACY = 0.01  # a trial leads nowhere if it is this far behind another one
+_FAR_BEHIND_TIME = 0.6  # that took less than this fraction of its time
 _LEAST_POINTS = 4  # a slope from fewer says nothing
 _LEAST_PART = 1 / 8  # of a run; the slope of a shorter part tells nothing of its end
-_SLOPES = 3  # the steepest of the last ones is believed to go on
-_OPTIMISM, _EXTRA = 1.25, 0.1  # times and plus the slope
+_SLOPES = 3  # the steepest of the last ones is assumed to continue
+_OPTIMISM, _EXTRA = 1.25, 0.1  # factor on the slope, and addition to it
 _SLACK = 0.001  # of accuracy: what adds less to the front adds nothing
 _LEAST_ERROR = 1e-4
-_DOUBLING = 1.9  # of time; looks are not exactly one apart
+_DOUBLING = 1.9  # of time; evaluations are not exactly a doubling apart
 _LEAST_S = 1e-9  # a clock may stand still between two looks
 _STEPS = 16
 
@@ -23,7 +23,7 @@ _STEPS = 16
 def far_behind(
     checkpoints: Sequence[Checkpoint], rivals: Sequence[tuple[float, float]]
 ) -> tuple[float, float] | None:
-    """The rival that was plainly better in plainly less time: its seconds and accuracy, if any."""
+    """Return seconds and accuracy of a rival clearly better in clearly less time, if any."""
     if not checkpoints:
         return None
     last = checkpoints[-1]
@@ -37,13 +37,13 @@ def far_behind(
 def can_extend(
     checkpoints: Sequence[Checkpoint], rivals: Sequence[tuple[float, float]], end_s: float
 ) -> bool:
-    """Whether a run may yet reach a point that none of ``rivals`` dominates.
+    """Return whether a run may still reach a point that none of ``rivals`` dominates.
 
-    Errors fall as a power of time (learning curves: doi:10.1109/TPAMI.2022.3220744), here at best
-    with the steepest of the latest slopes, each taken over a doubling, and a quarter more.
+    Errors fall as a power of time (learning curves: doi:10.1109/TPAMI.2022.3220744). The best case
+    is 1.25 times the steepest of the latest slopes, each over about a doubling, plus 0.1.
 
     Args:
-        checkpoints: Of the run so far, in the order of training.
+        checkpoints: Checkpoints of the run so far, in the order of training.
         rivals: Seconds of training and validation accuracy of the best trials so far.
         end_s: Training time at which the run will be over, seconds.
     """
@@ -55,7 +55,7 @@ def can_extend(
     if last.val_accuracy > _best_by(last.train_time_s, rivals) + _SLACK:
         return True
     slope = _OPTIMISM * max(0.0, *_slopes(checkpoints)) + _EXTRA
-    # one look alone may be far off
+    # a single evaluation may be far off
     recent_s = last.train_time_s / _DOUBLING
     late = [each for each in checkpoints if each.train_time_s > recent_s]
     reached = max(each.val_accuracy for each in [*late, *checkpoints[-2:]])
@@ -74,7 +74,7 @@ def _best_by(time_s: float, rivals: Sequence[tuple[float, float]]) -> float:
 
 
 def _slopes(checkpoints: Sequence[Checkpoint]) -> list[float]:
-    """Falls of the logarithm of the error by the logarithm of time, each over about a doubling."""
+    """Return falls of the log error per log time, each over about a doubling of time."""
     falls = []
     for place in range(max(2, len(checkpoints) - _SLOPES), len(checkpoints)):
         after = checkpoints[place]

@@ -1,4 +1,4 @@
-"""Watching one trial while it runs: what it says, what it uses, and when it has to end."""
+"""Watching of one running trial: its events, its use of resources, and when it has to end."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _HOPELESS = 10.0  # a trial that would need this many times its limit is stopped
 _POLL_S = (0.002, 0.05)
 _LEAST_FREE_DISK_BYTES = 64 * 2**20
 _MOST_PROCESSES = 1000
-_MOST_FILES, _MOST_BYTES = 10_000, 4 * 2**30  # that a worker may have in its folder
+_MOST_FILES, _MOST_BYTES = 10_000, 4 * 2**30  # limits of a worker's folder
 _MOST_LOG_BYTES = 64 * 2**20
 _COUNT_EVERY_S = 1.0
 
 
 @dataclass
 class Watch:
-    """One trial while it runs: reads its events, keeps its limits, tells when it leads nowhere.
+    """Watches one running trial: reads its events, enforces limits, stops it if it is futile.
 
     Watching begins at once. ``follow`` returns when the worker has answered or must be given up;
-    ending the worker, and finishing the monitor, is left to the caller.
+    the caller ends the worker and finishes the monitor.
 
     Args:
         trial: What the worker was asked to train.
-        folder: The worker's, where its events come.
+        folder: The worker's folder, where its events appear.
         process: The worker, or the sandbox around it.
         output: File that its output goes to.
         monitor: Measures that process and its descendants; it is started here.
@@ -76,14 +76,14 @@ class Watch:
         """Watch until the worker has answered or must be given up.
 
         Returns:
-            Why it must be given up; ``None`` if it answered, or ended without.
+            Why it must be given up; ``None`` if it answered or ended by itself.
         """
         pause = _POLL_S[0]
         while True:
             dead = self.process.poll() is not None
             try:
                 heard = self.log.read()
-                while dead and self.log.read():  # nobody will look again
+                while dead and self.log.read():  # this is the last chance to read
                     heard = True
             except ProtocolError as error:
                 return TrialStatus.INVALID, str(error)
@@ -126,7 +126,7 @@ class Watch:
         return (TrialStatus.OVER_LIMIT, excess) if excess else None
 
     def _excess(self, now: float) -> str:
-        """What the worker has more of than it may, in words."""
+        """Return what the worker has more of than allowed, in words; empty if nothing."""
         if len(self.monitor.tree) > _MOST_PROCESSES:
             return f"had more than {_MOST_PROCESSES} processes at once"
         if now < self._next_count_s:
@@ -142,7 +142,7 @@ class Watch:
         return ""
 
     def _steer(self) -> None:
-        """Ask a trial to stop that reached its limit, or plainly leads nowhere."""
+        """Ask the trial to stop if it has reached its limit or clearly leads nowhere."""
         if not self.stopping and self.log.iteration:
             self.stopping = self._past_limit() or self._far_behind() or self._futile()
         if self.stopping:
@@ -160,13 +160,13 @@ class Watch:
         return ""
 
     def _far_behind(self) -> str:
-        if self.trial.curve:  # its further course is weighed, and may overtake them
+        if self.trial.curve:  # ``_futile`` weighs its further course, which may overtake rivals
             return ""
         rival = far_behind(self._compared(), self.trial.rivals)
         return f"another trial had {100 * rival[1]:.1f} % after {rival[0]:.1f} s" if rival else ""
 
     def _futile(self) -> str:
-        """Why the further course of a learning curve can add nothing to the front."""
+        """Return why the rest of a learning curve cannot add to the front; empty if it can."""
         log, trial = self.log, self.trial
         if not trial.curve or len(log.checkpoints) == self._weighed:
             return ""
@@ -180,7 +180,7 @@ class Watch:
         return "" if extends else "it could add nothing to the front any more"
 
     def _compared(self) -> list[Checkpoint]:
-        """The checkpoints, at the times that are held against those of rivals."""
+        """Return the checkpoints, at the times that are compared with those of rivals."""
         pace_s = self.trial.pace_s
         if not pace_s:
             return self.log.checkpoints

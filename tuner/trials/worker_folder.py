@@ -1,8 +1,8 @@
-"""The folder that a worker writes to, and how the host uses it without trusting what is there.
+"""The folder that a worker writes to, used by the host without trusting its content.
 
-A worker may put a link, a pipe, a device or a folder in the place of any file. So the host goes
-through a handle of the folder, follows no link, waits for nobody, reads regular files alone, and
-no more of one than it asks for. Whatever has to last is kept elsewhere, where no worker writes.
+A worker may replace any file by a link, a pipe, a device or a folder. The host therefore accesses
+files through a handle of the folder, follows no link, never blocks, and reads only regular files
+up to a given size. Whatever has to last is kept elsewhere, where no worker writes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class WorkerFolder:
     """A folder that one worker may write to while it lives.
 
     Args:
-        path: Made here; what an earlier one of that name left is deleted. Its parent must be out
-            of every worker's reach.
+        path: Created here; what an earlier one of that name left is deleted. Its parent must be
+            out of every worker's reach.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,20 +50,20 @@ class WorkerFolder:
         self.remove()
 
     def write(self, name: str, text: str) -> None:
-        """Make a file. Raises ``FileExistsError`` if anything of that name is there."""
+        """Create a file; raise ``FileExistsError`` if anything has that name."""
         with os.fdopen(os.open(name, _MAKE, 0o644, dir_fd=self._handle), "w") as target:
             target.write(text)
 
     def touch(self, name: str) -> None:
-        """Make an empty file, unless anything of that name is there."""
+        """Create an empty file, unless anything has that name."""
         with contextlib.suppress(FileExistsError):
             self.write(name, "")
 
     def read(self, name: str, most: int, offset: int = 0) -> bytes:
-        """At most so many bytes of a file from ``offset`` on; none where there is no file.
+        """Return at most ``most`` bytes of a file from ``offset`` on; none if there is no file.
 
         Raises:
-            ProtocolError: If it is no regular file, or the host may not read it.
+            ProtocolError: If it is not a regular file, or the host may not read it.
         """
         try:
             handle = os.open(name, _READ, dir_fd=self._handle)
@@ -79,18 +79,18 @@ class WorkerFolder:
             os.close(handle)
 
     def size(self, most: int) -> tuple[int, int]:
-        """How many files and folders are in it, and the bytes that they take on the disk.
+        """Return the number of files and folders in it, and the bytes they take on the disk.
 
-        Counting ends beyond ``most``, or where folders are nested too deep.
+        Counting ends beyond ``most``, or where folders are nested too deeply.
         """
         return _size(self._handle, most)
 
     def clear(self) -> None:
-        """Delete all that is in it, whatever the worker forbade."""
+        """Delete its content, whatever permissions the worker set."""
         _clear(self._handle)
 
     def remove(self) -> None:
-        """Delete it."""
+        """Delete the folder."""
         self.clear()
         os.close(self._handle)
         with contextlib.suppress(OSError):  # a worker that still lives may have added something
@@ -98,9 +98,9 @@ class WorkerFolder:
 
 
 def _clear(folder: int) -> None:
-    """Delete all in a folder, by its handle; a worker that still lives may undo it.
+    """Delete the content of a folder, by its handle; a worker still alive may add to it again.
 
-    What is in an inner folder is moved up before, so that none is nested too deep to be deleted.
+    Folders in an inner folder are moved up first, so that none is nested too deeply to delete.
     """
     for turn in range(_MOST_TURNS):
         gone = [_delete(folder, *each, f"moved-{turn}") for each in _entries(folder)]
@@ -109,7 +109,7 @@ def _clear(folder: int) -> None:
 
 
 def _delete(folder: int, name: str, is_folder: bool, moved: str) -> bool:
-    """Delete one entry; what is nested in it is moved to ``folder``. Returns whether it went."""
+    """Delete one entry; move folders in it to ``folder``. Return whether it was deleted."""
     try:
         if not is_folder:
             os.unlink(name, dir_fd=folder)
@@ -151,7 +151,7 @@ def _size(folder: int, most: int, depth: int = 0) -> tuple[int, int]:
 
 
 def _entries(folder: int) -> list[tuple[str, bool]]:
-    """Names in a folder, and whether each is a folder itself."""
+    """Return the names in a folder, and whether each is a folder itself."""
     with contextlib.suppress(OSError):
         os.fchmod(folder, 0o700)
     with os.scandir(folder) as entries:
@@ -160,7 +160,7 @@ def _entries(folder: int) -> list[tuple[str, bool]]:
 
 @contextlib.contextmanager
 def _opened(name: str, folder: int) -> Iterator[int]:
-    """A handle of an inner folder, whatever the worker forbade."""
+    """Open an inner folder, whatever permissions the worker set; yield its handle."""
     path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     try:
         Path(f"/proc/self/fd/{path}").chmod(0o700)  # fchmod takes no such handle

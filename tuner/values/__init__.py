@@ -1,1 +1,1 @@
-"""The frozen values that every room shares: trials, search spaces, fronts, results, errors."""
+"""The frozen values that all packages share: trials, search spaces, fronts, results, errors."""

@@ -1,6 +1,6 @@
-"""The one family of errors; each class knows the exit code its message ends the command with.
+"""The errors of the tuner; each class holds the exit code that the command ends with.
 
-A message is one line: the fact, the value received, what would work.
+A message is one line: the fact, the value received, the remedy.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class StorageError(ConfigError):
 
 
 class StorageAway(StorageError):
-    """It cannot be reached or written now; later the same command may go on."""
+    """The storage cannot be reached or written now; the same command may resume later."""
 
 
 class RuntimeUnavailable(TunerError):
-    """A framework's runtime is not here and cannot be installed."""
+    """A framework's runtime is not installed and cannot be."""
 
     exit_code = 3
 
 
 class DatasetUnavailable(TunerError):
-    """A data set is neither cached nor to be had from any mirror."""
+    """A data set is neither cached nor available from any mirror."""
 
     exit_code = 3
 
@@ -61,8 +61,8 @@ class NothingRecommended(TunerError):
     """No measured configuration answers the question.
 
     Attributes:
-        binding: Names of the limits that nothing keeps; empty without any evidence.
-        nearest: What comes nearest to them, as plain values; ``None`` without any evidence.
+        binding: Names of the limits that no configuration keeps; empty without any evidence.
+        nearest: The nearest configuration, as plain values; ``None`` without any evidence.
     """
 
     exit_code = 4

@@ -1,7 +1,7 @@
 """Dominance, Pareto fronts and hypervolume; the geometry is done by ``moocore`` (C).
 
-Points are given in the natural sense of each objective (accuracy up, time down); the signs are
-turned here and nowhere else.
+Points are given in the natural sense of each objective (accuracy up, time down); only this module
+flips signs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Array = np.typing.NDArray[np.float64]
 
 
 class Direction(enum.Enum):
-    """Which way an objective gets better."""
+    """The direction in which an objective improves."""
 
     MAXIMIZE = "maximize"
     MINIMIZE = "minimize"
@@ -32,8 +32,8 @@ class Objective:
     Attributes:
         name: Name used on the command line and in reports.
         metric: Name of the figure in ``TrialResult.metrics``.
-        direction: Which way it gets better.
-        scale: Factor from the metric's unit to the unit the name speaks of.
+        direction: The direction in which it improves.
+        scale: Factor from the metric's unit to the unit in the name.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Objective:
     scale: float = 1.0
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """The objective's value in its own unit. Raises ``KeyError`` if it was not measured."""
+        """Return the value in the objective's unit. Raises ``KeyError`` if it was not measured."""
         return metrics[self.metric] * self.scale
 
 
@@ -67,7 +67,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 def find_objective(name: str) -> Objective:
-    """The objective called ``name``. Raises ``ConfigError`` naming those there are."""
+    """Return the objective called ``name``. Raises ``ConfigError`` listing the known ones."""
     try:
         return OBJECTIVES[name]
     except KeyError:
@@ -76,7 +76,7 @@ def find_objective(name: str) -> Objective:
 
 
 def _as_costs(points: Sequence[Sequence[float]], objectives: Sequence[Objective]) -> _Array:
-    """Points, shape (n, m), as an array in which smaller is better everywhere."""
+    """Return points, shape (n, m), as an array in which smaller is better everywhere."""
     return np.asarray(points, dtype=float).reshape(-1, len(objectives)) * _signs(objectives)
 
 
@@ -85,13 +85,13 @@ def _signs(objectives: Sequence[Objective]) -> _Array:
 
 
 def pareto_front(points: Sequence[Sequence[float]], objectives: Sequence[Objective]) -> list[int]:
-    """Indices of the points that no other point dominates, best first in the first objective.
+    """Return the indices of the non-dominated points, best first in the first objective.
 
-    Of several equal points the first stands for all.
+    Of several equal points only the first is kept.
 
     Args:
-        points: Shape (n, m), one row a point, columns in the order of ``objectives``.
-        objectives: The m senses.
+        points: Shape (n, m), one row per point, columns in the order of ``objectives``.
+        objectives: The m objectives.
     """
     if not points:
         return []
@@ -101,11 +101,11 @@ def pareto_front(points: Sequence[Sequence[float]], objectives: Sequence[Objecti
 
 
 def front_shares(drawn: _Array, objectives: Sequence[Objective]) -> list[float]:
-    """How often each of n points is on the front of a set of points that was drawn many times.
+    """Return how often each of n points is on the front, over many draws of the points.
 
     Args:
         drawn: Shape (draws, n, m), the last axis in the order of ``objectives``.
-        objectives: The m senses.
+        objectives: The m objectives.
 
     Returns:
         Fractions 0–1, shape (n,).
@@ -122,12 +122,12 @@ def hypervolume(
     reference: Sequence[float],
     objectives: Sequence[Objective],
 ) -> float:
-    """Volume dominated by ``points`` and bounded by ``reference``; larger is better.
+    """Return the volume dominated by ``points`` and bounded by ``reference``; larger is better.
 
     Args:
         points: Shape (n, m); points that do not dominate ``reference`` add nothing.
         reference: The m coordinates of the worst acceptable point.
-        objectives: The m senses.
+        objectives: The m objectives.
     """
     if not points:
         return 0.0

@@ -20,14 +20,14 @@ class StudyResult:
     Attributes:
         study_id: Short hash that identifies the study and its folders.
         framework, title: Name and printed name of the framework.
-        dataset: Name of the data set really used.
+        dataset: Name of the data set actually used.
         dataset_facts: Sizes, source, digest and such, ready to print.
         model: ``default`` or ``lenet``.
         objectives: What was optimised.
         constraints: Limits, as written by the user.
         trials: Trial 0 and the search trials, by number.
         derived: Points composed of a run's checkpoint and the pace of a runtime setting.
-        runtimes: What the race of the runtime settings found; ``None`` without one.
+        runtimes: What the race of the runtime settings found; ``None`` without a race.
         verifications: Every verification run, in the order it was run.
         verified: The default first, then the finalists, fastest first; empty if time ran out.
         machine: Facts of the machine, ready to print.
@@ -36,14 +36,14 @@ class StudyResult:
         started: ISO 8601 time of the start.
         elapsed_s: Seconds spent over all sessions of the study.
         budget: The budget, ready to print.
-        complete: Whether the study came to its end (not interrupted).
-        tracked: Whether MLflow has all of it; else the same command sends what is missing.
+        complete: Whether the study ran to its end (was not interrupted).
+        tracked: Whether MLflow has everything; if not, the same command sends the rest.
         command: The command that continues or repeats the study.
-        accuracy_margin: Loss of test accuracy (fraction) that counts as none.
+        accuracy_margin: Non-inferiority margin: loss of test accuracy (fraction) counted as none.
         reference: Where the default's accuracy comes from, in words; empty for its own run.
-        default_part: Which part of the default all is compared with, in words; empty where it is
-            the whole.
-        notes: How the study went beside what the figures show, ready to print.
+        default_part: The part of the default that everything is compared with, in words; empty
+            for the whole default.
+        notes: Remarks on the study that the figures do not show, ready to print.
     """
 
     study_id: str
@@ -75,7 +75,7 @@ class StudyResult:
 
     @property
     def answers(self) -> Answers:
-        """No loss, runtime only, most accurate."""
+        """The no-loss, runtime-only and most accurate configurations."""
         return answers_of(self.verified)
 
     @property
@@ -88,10 +88,10 @@ class StudyResult:
 
     @property
     def pace_ratios(self) -> list[float]:
-        """Training time of the longer whole runs by what the race's probes promised, ascending.
+        """Measured training times over those that the race's probes predicted, ascending.
 
-        Those of the search and of verification that had the machine for themselves. The shorter
-        half resembles the probes too much to say anything.
+        Full runs of the search and of verification count if they had the machine to themselves.
+        The shorter half is left out: it resembles the probes too much to tell anything.
         """
         if self.runtimes is None:
             return []
@@ -114,7 +114,7 @@ class StudyResult:
 
     @property
     def points(self) -> tuple[TrialResult, ...]:
-        """All that the front is drawn from: the trials and what was derived from them."""
+        """All points that the front is drawn from: the trials and the points derived from them."""
         return timed(self.trials, self.derived)
 
     @property
@@ -124,17 +124,17 @@ class StudyResult:
 
     @property
     def discarded(self) -> int:
-        """How many disturbed measurements were thrown away and repeated."""
+        """The number of disturbed measurements that were thrown away and repeated."""
         return sum(len(each.discarded) for each in (*self.trials, *self.verifications))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one framework's study.
+    """The outcome of one framework's study.
 
     Attributes:
         framework, title: Name and printed name of the framework.
-        study: Its study; ``None`` where there is none.
+        study: Its study; ``None`` if there is none.
         reason: Why it has no study, or why its study verified nothing; else empty.
     """
 
@@ -146,14 +146,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CrossResult:
-    """The same study with one framework after the other, each against its own default.
+    """The same study of several frameworks in turn, each against its own default.
 
     Attributes:
         cross_id: Short hash of the studies that it consists of.
-        dataset: Name of the data set really used.
+        dataset: Name of the data set actually used.
         model: ``default`` (each framework's own network) or ``lenet`` (the same everywhere).
         objectives: What was optimised, in every study.
-        outcomes: One a framework, in the order in which they were run.
+        outcomes: One per framework, in the order in which they were run.
         machine: Facts of the machine, ready to print.
         warnings: What a reader must know.
         budget_s: Seconds that all studies together may take.
@@ -174,7 +174,7 @@ class CrossResult:
 
     @property
     def studies(self) -> list[StudyResult]:
-        """The studies there are."""
+        """The studies that exist."""
         return [each.study for each in self.outcomes if each.study is not None]
 
     @property
@@ -184,19 +184,19 @@ class CrossResult:
 
 
 def least_of_interest(default_accuracy: float) -> float:
-    """Accuracy below which nobody who knows the default cares: several times its error."""
+    """Return the accuracy below which no point matters: several times the default's error."""
     return 1 - _POOR * (1 - default_accuracy)
 
 
 def timed(
     trials: Sequence[TrialResult], derived: Sequence[TrialResult]
 ) -> tuple[TrialResult, ...]:
-    """Trials and what was derived from them, without those that ran for their accuracy alone."""
+    """Return trials and derived points, without trials that ran for their accuracy alone."""
     return (*(each for each in trials if not each.trial.accuracy_only), *derived)
 
 
 def front_of(trials: Sequence[TrialResult], objectives: Sequence[Objective]) -> list[TrialResult]:
-    """The usable trials that no other dominates, best first in the first objective."""
+    """Return the non-dominated usable trials, best first in the first objective."""
     usable = [each for each in trials if _measured(each, objectives)]
     points = [[each.value(trial.metrics) for each in objectives] for trial in usable]
     return [usable[index] for index in pareto_front(points, objectives)]
@@ -208,10 +208,10 @@ def hypervolume_over_time(
     reference: Sequence[float],
     derived: Sequence[TrialResult] = (),
 ) -> list[float]:
-    """Hypervolume after each trial in turn, what was derived from it included; never falls.
+    """Return the hypervolume after each trial in turn, derived points included; it never falls.
 
     Returns:
-        One value a trial, shape (len(trials),).
+        One value per trial, shape (len(trials),).
     """
     volumes: list[float] = []
     points: list[list[float]] = []
@@ -231,11 +231,11 @@ def _measured(trial: TrialResult, objectives: Sequence[Objective]) -> bool:
 
 
 def default_warnings(trials: Sequence[TrialResult], part: str) -> list[str]:
-    """What a reader must know of the default, which all is compared with.
+    """Return what a reader must know of the default, which everything is compared with.
 
     Args:
-        trials: Of the study.
-        part: Which part of the default was trained, in words; empty for the whole.
+        trials: The study's trials.
+        part: The part of the default that was trained, in words; empty for the whole.
     """
     default = next((each for each in trials if each.trial.is_default), None)
     if default is None:

@@ -1,9 +1,8 @@
-"""How long an iteration takes, by runtime settings and batch size: probed here and there.
+"""The time of an iteration by runtime setting and batch size, interpolated between probes.
 
-Training time is ``iterations * t(batch_size, runtime)``: what a setting costs is known from a few
-short probes at a few batch sizes, and interpolated between them on logarithmic axes, on which
-times are nearly straight lines. Whole trainings tell how far probes can be trusted, and which
-settings fail.
+Training time is ``iterations * t(batch_size, runtime)``. A few short probes at a few batch sizes
+measure a setting. Times in between are interpolated on logarithmic axes, on which they are nearly
+straight lines. Whole trainings show how far probes can be trusted, and which settings fail.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from dataclasses import asdict, dataclass, replace
 
 from tuner.values.trial import Interval, Params, ParamValue
 
-_LEAST_SPREAD = 0.01  # relative; two probes that happen to agree prove no better precision
+_LEAST_SPREAD = 0.01  # relative; two probes that happen to agree do not prove a better precision
 _INTERPOLATION = 0.05  # relative error that a straight line between two batch sizes may have
 _UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
-_OTHERS = 4  # own probes that the noise of all others counts for in that of one
-_Z = 2.2  # Student's, two-sided 95 %, for the some ten probes that an error is known by
+_OTHERS = 4  # weight of all settings' noise in that of one setting, in probes
+_Z = 2.2  # Student's t, two-sided 95 %, for about ten probes
 _MOST_FAILURES = 2
 _Key = tuple[tuple[str, ParamValue], ...]
 
@@ -32,10 +31,10 @@ class Probe:
 
     Attributes:
         setting: The runtime params, all of them.
-        batch_size: Images an iteration.
-        iteration_s: Seconds an iteration took.
+        batch_size: Images per iteration.
+        iteration_s: Seconds per iteration.
         peak_memory_bytes: Of the worker's process tree.
-        cores_used: CPU time a second of training.
+        cores_used: CPU seconds per second of training.
     """
 
     setting: Params
@@ -46,18 +45,18 @@ class Probe:
 
 
 class RuntimeMap:
-    """The seconds an iteration takes for every runtime setting that was probed.
+    """The seconds per iteration of every runtime setting that was probed.
 
-    A study has one map: the race adds probes to it, the search what trials told.
+    A study has one map: the race adds probes to it, the search adds results of trials.
 
     Args:
-        probes: What is known from the beginning.
+        probes: Measurements known from the start.
 
     Attributes:
-        probes: All measurements, those of settings included that were given up since.
+        probes: All measurements, including those of settings that were given up since.
         faults: Settings that could not be measured, each with the reason.
-        disturbed: Probes that were thrown away because others used the machine meanwhile.
-        settled: Whether all that was worth trying was tried.
+        disturbed: Number of probes thrown away because others used the machine meanwhile.
+        settled: Whether everything worth trying was tried.
     """
 
     def __init__(self, probes: Iterable[Probe] = ()) -> None:
@@ -66,7 +65,7 @@ class RuntimeMap:
             self.add(each)
 
     def forget(self) -> None:
-        """Know nothing any more."""
+        """Forget everything."""
         self.probes: list[Probe] = []
         self.faults: list[tuple[Params, str]] = []
         self.disturbed = 0
@@ -81,7 +80,7 @@ class RuntimeMap:
         self._given_up: list[_Key] = []
 
     def rescale(self, factor: float) -> None:
-        """Learn that the machine takes so many times as long now, with every setting."""
+        """Multiply all times by ``factor``, as the machine has become slower or faster."""
         probes, faults, settled = self.probes, self.faults, self.settled
         self.forget()
         self.faults, self.settled = faults, settled
@@ -89,7 +88,7 @@ class RuntimeMap:
             self.add(replace(each, iteration_s=factor * each.iteration_s))
 
     def add(self, probe: Probe) -> None:
-        """Learn one more measurement."""
+        """Add a measurement."""
         self.probes.append(probe)
         key = _key(probe.setting)
         self._settings.setdefault(key, dict(probe.setting))
@@ -98,22 +97,22 @@ class RuntimeMap:
         self._spread, self._excess = 0.0, None
 
     def add_run(self, run: Probe) -> None:
-        """Learn how long a whole training took beside what probes of its setting promise.
+        """Add the time of a whole training, to be compared with the probes of its setting.
 
-        What one run takes longer may be its setting's fault, or the machine was slow then and
-        would have been so with any other. So settings that no run was on are expected to exceed
-        their probes by what is usual among those with runs, and one with few runs by something
-        between that and its own: otherwise the next best setting, with its probes from a better
-        time, would seem faster than it is. Runs of a setting tell nothing before it was probed.
+        A run may take longer than its probes predict because of its setting, or because the
+        machine was slow at the time. So a setting without runs is expected to exceed its probes
+        by the usual excess of settings with runs, and a setting with few runs by a value between
+        that and its own. Otherwise the next best setting, probed at a better time, would seem
+        faster than it is. Runs of a setting count once it has been probed.
         """
         self._runs.setdefault(_key(run.setting), []).append(run)
         self._excess = None
 
     def note_failure(self, setting: Params) -> None:
-        """A run with this setting did not run as requested: after the second it is given up.
+        """Count a run that failed with this setting; give the setting up after the second.
 
-        Its probes stay, as those of a setting that may work in another study. Of settings that
-        all fail the last one stays in use.
+        Its probes stay, as the setting may work in another study. If all settings fail, the last
+        one stays in use.
         """
         key = _key(setting)
         self._failures[key] = self._failures.get(key, 0) + 1
@@ -121,12 +120,12 @@ class RuntimeMap:
             self._given_up.append(key)
 
     def _in_use(self) -> list[_Key]:
-        """Keys of the settings that were probed and not given up."""
+        """Return the keys of the settings that were probed and not given up."""
         kept = [each for each in self._settings if each not in self._given_up]
         return kept or [each for each in self._given_up if each in self._settings][-1:]
 
     def _excesses(self) -> dict[_Key, list[float]]:
-        """Logarithms of the times of runs by what is promised now, by setting."""
+        """Return the logarithms of measured over predicted times of runs, by setting."""
         if self._excess is None:
             self._excess = {
                 key: [
@@ -139,7 +138,7 @@ class RuntimeMap:
         return self._excess
 
     def _expected_excess(self, setting: Params) -> float:
-        """Logarithm of the time of a whole training by that which probes promise."""
+        """Return the expected logarithm of a whole training's time over that of the probes."""
         known = self._excesses()
         if not known:
             return 0.0
@@ -151,12 +150,12 @@ class RuntimeMap:
 
     @property
     def settings(self) -> list[dict[str, ParamValue]]:
-        """The settings in use: probed and not given up, in the order in which they first were."""
+        """The settings in use (probed and not given up), in the order they were first probed."""
         return [self._settings[key] for key in self._in_use()]
 
     @property
     def probed(self) -> list[dict[str, ParamValue]]:
-        """All settings that were probed, those that were given up included."""
+        """All settings that were probed, including those that were given up."""
         return list(self._settings.values())
 
     @property
@@ -165,7 +164,7 @@ class RuntimeMap:
         return sorted({each.batch_size for each in self.probes})
 
     def iteration_s(self, setting: Params, batch_size: int) -> Interval:
-        """Seconds an iteration takes, with the interval (95 %) of the estimate.
+        """Return the seconds per iteration, with the interval (95 %) of the estimate.
 
         Raises:
             KeyError: If the setting was never probed.
@@ -175,17 +174,17 @@ class RuntimeMap:
         return Interval(value, value * math.exp(-_Z * error), value * math.exp(_Z * error))
 
     def _error(self, setting: Params, batch_size: int) -> float:
-        """Standard error of the logarithm of the seconds an iteration takes."""
+        """Return the standard error of the logarithm of the seconds per iteration."""
         points = self._probes[_key(setting)]
         nearest = min(points, key=lambda each: abs(math.log(each / batch_size)))
         own = [math.log(probe.iteration_s) for probe in points[nearest]]
-        # a setting of several threads may be slow now and then where others are steady
+        # settings of several threads may be slow now and then while others are steady
         squares = _squares(own) + _OTHERS * self.probe_error**2
         error = math.sqrt(squares / (len(own) - 1 + _OTHERS) / len(own))
         return error if batch_size in points else math.hypot(error, _INTERPOLATION)
 
     def undecided(self, setting: Params, batch_size: int) -> bool:
-        """Whether it may or may not be faster than the best other one, as far as is known (95 %).
+        """Return whether the setting and the best other one cannot be told apart (95 %).
 
         Raises:
             KeyError: If the setting was never probed.
@@ -199,28 +198,28 @@ class RuntimeMap:
         return abs(lead) < _Z * error
 
     def pace_s(self, setting: Params, batch_size: int) -> float:
-        """Seconds an iteration takes. Raises ``KeyError`` if the setting was never probed."""
+        """Return the seconds per iteration. Raises ``KeyError`` if it was never probed."""
         return self.probed_s(setting, batch_size) * math.exp(self._expected_excess(setting))
 
     def surely_s(self, setting: Params, batch_size: int) -> float:
-        """Seconds an iteration hardly exceeds: its estimate and one standard error of it.
+        """Return the estimated seconds per iteration plus one standard error.
 
-        By this settings are compared: of many that were probed once, the one that seems fastest
+        Settings are compared by this: of many that were probed once, the one that seems fastest
         is mostly the luckiest. Raises ``KeyError`` if the setting was never probed.
         """
         error = self._error(setting, batch_size)
         return self.pace_s(setting, batch_size) * math.exp(error)
 
     def probed_s(self, setting: Params, batch_size: int) -> float:
-        """Seconds an iteration takes in a probe, whatever runs took. Raises as ``pace_s``."""
+        """Return the seconds per iteration by the probes alone. Raises as ``pace_s`` does."""
         return self._interpolated("iteration_s", setting, batch_size)
 
     def peak_memory(self, setting: Params, batch_size: int) -> float:
-        """Bytes at most. Raises ``KeyError`` if the setting was never probed."""
+        """Return the peak in bytes. Raises ``KeyError`` if the setting was never probed."""
         return self._interpolated("peak_memory_bytes", setting, batch_size)
 
     def cores_used(self, setting: Params, batch_size: int) -> float:
-        """CPU time a second. Raises ``KeyError`` if the setting was never probed."""
+        """Return CPU seconds per second. Raises ``KeyError`` if the setting was never probed."""
         return self._interpolated("cores_used", setting, batch_size)
 
     def _interpolated(self, figure: str, setting: Params, batch_size: int) -> float:
@@ -229,7 +228,7 @@ class RuntimeMap:
         if line is None:
             points = self._probes[key]
             sizes = sorted(points)
-            # means, as a whole training has all the slow moments too
+            # means: a whole training includes the slow moments too
             means = [
                 statistics.fmean(getattr(probe, figure) for probe in points[each])
                 for each in sizes
@@ -241,7 +240,7 @@ class RuntimeMap:
 
     @property
     def probe_error(self) -> float:
-        """Standard deviation of a probe's logarithm, pooled over all that were repeated."""
+        """Standard deviation of a probe's logarithm, pooled over all repeated probes."""
         if not self._spread:
             sets = [
                 [math.log(probe.iteration_s) for probe in probes]
@@ -255,9 +254,9 @@ class RuntimeMap:
         return self._spread
 
     def promised_s(self, params: Params) -> float:
-        """Seconds an iteration of a trial with ``params`` should take by the probes alone.
+        """Return the seconds per iteration that the probes alone predict for ``params``.
 
-        0 if nobody knows.
+        0 if their setting was not probed.
         """
         for setting in self.probed:
             if all(params.get(name) == value for name, value in setting.items()):
@@ -265,21 +264,21 @@ class RuntimeMap:
         return 0.0
 
     def was_probed(self, setting: Params, batch_size: int) -> bool:
-        """Whether this setting was measured at this very batch size."""
+        """Return whether this setting was measured at exactly this batch size."""
         return batch_size in self._probes.get(_key(setting), {})
 
     def fastest(self, batch_size: int) -> dict[str, ParamValue]:
-        """The setting that trains this batch size fastest. Raises ``ValueError`` without any."""
+        """Return the fastest setting at this batch size. Raises ``ValueError`` without any."""
         return min(self.settings, key=lambda each: self.surely_s(each, batch_size))
 
     def ranked(self, batch_size: int) -> list[dict[str, ParamValue]]:
-        """The settings in use, that which trains this batch size fastest first."""
+        """Return the settings in use, fastest at this batch size first."""
         return sorted(self.settings, key=lambda each: self.surely_s(each, batch_size))
 
     def contenders(self, slack: float) -> list[dict[str, ParamValue]]:
-        """Settings within ``slack`` (a factor) of the fastest at some batch size of their own.
+        """Return settings within a factor ``slack`` of the fastest at one of their batch sizes.
 
-        Fastest first, by their smallest factor.
+        Sorted by their smallest factor.
         """
         best: dict[int, float] = {}
         for setting in self.settings:
@@ -293,7 +292,7 @@ class RuntimeMap:
         return [self._settings[key] for key in ranked if factors[key] <= slack]
 
     def to_json(self) -> str:
-        """Serialise what the race found; ``from_json`` reads it back. Runs belong to a study."""
+        """Serialise what the race found, for ``from_json``. Runs belong to a study: left out."""
         return json.dumps(
             {
                 "probes": [asdict(each) for each in self.probes],
@@ -305,7 +304,7 @@ class RuntimeMap:
 
     @classmethod
     def from_json(cls, text: str) -> RuntimeMap:
-        """Read what ``to_json`` wrote; ``ValueError`` or ``LookupError`` for other texts."""
+        """Read what ``to_json`` wrote. Raises ``ValueError``, ``LookupError`` or ``TypeError``."""
         raw = json.loads(text)
         found = cls(Probe(**each) for each in raw["probes"])
         found.faults = [(setting, reason) for setting, reason in raw["faults"]]
@@ -314,7 +313,7 @@ class RuntimeMap:
 
 
 def _squares(values: Sequence[float]) -> float:
-    """Sum of the squared deviations from the mean."""
+    """Return the sum of the squared deviations from the mean."""
     mean = statistics.fmean(values)
     return sum((each - mean) ** 2 for each in values)
 
@@ -324,10 +323,10 @@ def _key(setting: Params) -> _Key:
 
 
 def _interpolate(at: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """A line through the two neighbours; beyond the ends the last line goes on.
+    """Interpolate between the two neighbours; extend the last line beyond the ends.
 
-    More images never take less time, and never more than in proportion: slopes outside 0 to 1
-    beyond the ends are noise.
+    More images never take less time, and never more than in proportion. So slopes outside 0 to 1
+    beyond the ends are noise, and are clipped.
     """
     if len(xs) == 1:
         return ys[0] + (at - xs[0])

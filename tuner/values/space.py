@@ -1,6 +1,6 @@
-"""Search spaces: which params a framework offers, what is a member, where its own default lies.
+"""Search spaces: the params that a framework offers, their valid values, and its own default.
 
-Read from ``search_spaces/<framework>.yaml``; the format is explained in those files.
+They are read from ``search_spaces/<framework>.yaml``; the format is explained in those files.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Suggests(Protocol):
         """Propose one of ``choices``."""
 
 
-_BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # by the default's, of a start point for all
-_SMALLER_BATCH = 4  # times smaller than the default's, of another one
+_BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
+_SMALLER_BATCH = 4  # times smaller than the default's, for another start point
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Range:
         return trial.suggest_float(name, self.low, self.high, log=self.log)
 
     def refusal(self, value: ParamValue, chosen: Params) -> str:
-        """Why ``value`` is no member; empty if it is."""
+        """Return why ``value`` is not a member; empty if it is."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
         whole = number and (not self.integer or float(value or 0).is_integer())
         if whole and self.low <= float(value or 0) <= self.high:
@@ -65,18 +65,18 @@ class Range:
         return f"must be {kind} from {self.low:g} to {self.high:g}, got {value!r}"
 
     def optuna_name(self, name: str, chosen: Params) -> str | None:
-        """Name the sampler knows it by."""
+        """Return the name that the sampler knows it by."""
         return name
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """One of several values; which ones may depend on another param.
+    """One of several values, which may depend on another param.
 
     Attributes:
         cases: Values by the value of ``given``; a single case under ``""`` without one.
-        given: The param decided before, or empty.
-        runtime: Whether it changes only what training costs, not what is learned.
+        given: The param chosen before, or empty.
+        runtime: Whether it changes only the cost of training, not what is learned.
     """
 
     cases: Mapping[str, tuple[ParamValue, ...]]
@@ -84,7 +84,7 @@ class Choices:
     runtime: bool = True
 
     def values(self, chosen: Params) -> tuple[ParamValue, ...]:
-        """The values open under what was chosen before."""
+        """Return the values allowed by what was chosen before."""
         return self.cases.get(str(chosen.get(self.given, "")), ())
 
     def suggest(self, trial: Suggests, name: str, chosen: Params) -> ParamValue:
@@ -96,7 +96,7 @@ class Choices:
         return value
 
     def refusal(self, value: ParamValue, chosen: Params) -> str:
-        """Why ``value`` is no member; empty if it is."""
+        """Return why ``value`` is not a member; empty if it is."""
         if value in self.values(chosen):
             return ""
         under = f" with {self.given}={chosen.get(self.given)}" if self.given else ""
@@ -104,9 +104,9 @@ class Choices:
         return f"must be one of {known}{under}, got {value!r}"
 
     def optuna_name(self, name: str, chosen: Params) -> str | None:
-        """Name the sampler knows it by, ``None`` where there is nothing to choose.
+        """Return the name that the sampler knows it by; ``None`` if there is no choice.
 
-        Other cases have other values, which to a sampler is another param.
+        Each case has its own values, so to a sampler it is another param.
         """
         if len(self.values(chosen)) < 2:
             return None
@@ -123,7 +123,7 @@ class Default:
         source: Where it is written.
         ranges: Entries by param that replace those of the space for this model.
         start: Differences from the default that are worth trying first.
-        settings_template: Replaces that of the framework; empty if it fits.
+        settings_template: Replaces the framework's; empty to use that.
     """
 
     model: str
@@ -136,7 +136,7 @@ class Default:
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Default:
-        """Read an entry of ``defaults``; raises ``LookupError`` or ``TypeError``."""
+        """Read an entry of ``defaults``. Raises ``LookupError`` or ``TypeError``."""
         return cls(
             model=raw["model"],
             datasets=tuple(raw["datasets"]),
@@ -179,15 +179,15 @@ class SearchSpace:
 
         Args:
             path: The file.
-            cores: CPUs a trial owns: the most threads that are offered.
+            cores: CPUs of a trial: the highest number of threads offered.
             cpu_flags: Instruction sets of the CPU.
-            dataset: With ``model``, whose ranges and start points are used; without, those that
-                all share.
+            dataset: Data set whose ranges and start points are used, with ``model``; empty to
+                use only what the file has for all.
             model: See ``dataset``.
             overrides: Entries by param that replace those of the file.
 
         Raises:
-            ConfigError: If file or overrides describe no search space.
+            ConfigError: If the file or the overrides are not a valid search space.
         """
         try:
             raw = yaml.load(path.read_text(encoding="utf-8"), SafeLoader)
@@ -217,7 +217,7 @@ class SearchSpace:
 
     @property
     def runtime(self) -> dict[str, Choices]:
-        """The params that change only what training costs, in their order."""
+        """The params that change only the cost of training, in their order."""
         return {
             name: param
             for name, param in self.params.items()
@@ -225,7 +225,7 @@ class SearchSpace:
         }
 
     def completed(self, params: Params) -> dict[str, ParamValue]:
-        """``params`` with each choice that does not go with those before it put to the first."""
+        """Return ``params`` with each choice that earlier ones rule out set to its first value."""
         whole = dict(params)
         for name, param in self.params.items():
             if isinstance(param, Choices) and whole.get(name) not in param.values(whole):
@@ -240,7 +240,7 @@ class SearchSpace:
         return chosen
 
     def contains(self, params: Params) -> str:
-        """Why ``params`` are no member of the space; empty if they are."""
+        """Return why ``params`` are not a member of the space; empty if they are."""
         for name, param in self.params.items():
             refusal = param.refusal(params.get(name), params)
             if refusal:
@@ -249,19 +249,19 @@ class SearchSpace:
         return f"{', '.join(unknown)} is no param of {self.framework}" if unknown else ""
 
     def with_longer(self, iterations: int) -> SearchSpace:
-        """The same with trainings of up to so many iterations, if it has none that long."""
+        """Return the space with ``iterations`` extended to at least this many."""
         known = self.params["iterations"]
         assert isinstance(known, Range)
         longer = dataclasses.replace(known, high=max(known.high, float(iterations)))
         return dataclasses.replace(self, params={**self.params, "iterations": longer})
 
     def start_points(self, default: Params) -> list[dict[str, ParamValue]]:
-        """Params worth trying first that this machine and these ranges allow.
+        """Return params worth trying first that this machine and these ranges allow.
 
-        Those named in the search space, and two that hold for all frameworks: defaults are
-        chosen to be safe, so a higher rate often gets as far in fewer iterations
-        (doi:10.1117/12.2520589), and small batches need fewer images
-        (doi:10.48550/arXiv.1804.07612). No accuracy seen anywhere enters them.
+        They are those named in the search space, and two that hold for all frameworks. Defaults
+        are chosen to be safe, so a higher rate often gets as far in fewer iterations
+        (doi:10.1117/12.2520589). Small batches need fewer images
+        (doi:10.48550/arXiv.1804.07612). No measured accuracy enters them.
         """
         points = [{**default, **each} for each in self.start]
         rate = self.params.get("learning_rate")
@@ -272,9 +272,9 @@ class SearchSpace:
         return [each for each in points if not self.contains(each)]
 
     def _thriftier(self, default: Params, rate: Range) -> Iterator[dict[str, ParamValue]]:
-        """The default with fewer images: at a higher rate, and in smaller batches.
+        """Yield the default with fewer images: at a higher rate, and in smaller batches.
 
-        The rate falls with the square root of the batch (doi:10.48550/arXiv.1404.5997).
+        The rate falls with the square root of the batch size (doi:10.48550/arXiv.1404.5997).
         """
         own, sizes = float(default["learning_rate"] or 0), self.params["batch_size"]
         yield {
@@ -290,14 +290,14 @@ class SearchSpace:
             yield {**default, "batch_size": smaller, "learning_rate": fallen}
 
     def optuna_params(self, params: Params) -> dict[str, ParamValue]:
-        """The same params under the names and without the constants that a sampler sees."""
+        """Return the params under the sampler's names, without those that offer no choice."""
         named = {
             param.optuna_name(name, params): params[name] for name, param in self.params.items()
         }
         return {name: value for name, value in named.items() if name is not None}
 
     def default(self, dataset: str, model: str) -> Default:
-        """The framework's own default. Raises ``ConfigError`` where it has none."""
+        """Return the framework's own default. Raises ``ConfigError`` if it has none."""
         for each in self.defaults:
             if each.model == model and dataset in each.datasets:
                 return each
@@ -356,7 +356,7 @@ def _read_range(name: str, entry: Mapping[str, Any]) -> Range:
 
 
 def _check_cases(params: Mapping[str, Range | Choices]) -> None:
-    """Whatever is chosen first must leave something to choose in what depends on it."""
+    """Raise ``ConfigError`` if an earlier choice leaves no value for a param given by it."""
     before: dict[str, Range | Choices] = {}
     for name, param in params.items():
         if isinstance(param, Choices):

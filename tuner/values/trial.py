@@ -1,6 +1,6 @@
-"""The frozen values that travel through the tuner: what a trial is asked and what it answered.
+"""The frozen values that pass through the tuner: requests for trials and their results.
 
-Nothing here imports a third-party package, so every floor and every executor can use it.
+Nothing here imports a third-party package, so every package and every executor can use it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ ParamValue = str | int | float | bool | None
 Params = Mapping[str, ParamValue]
 
 ENDED_ITSELF = "the worker ended by itself"
-"""The reason of a training that ended before its iterations by a rule of the framework's own."""
+"""The reason of a training that the framework's own rule ended before its last iteration."""
 UNSET = "unset"
-"""The value of ``threads`` (or of a kernel) that sets no variable at all: the library decides."""
+"""The value of ``threads`` (or of a kernel) that sets no variable: the library decides."""
 
 
 class TrialKind(enum.Enum):
@@ -28,12 +28,12 @@ class TrialKind(enum.Enum):
     DEFAULT = "default"
     SEARCH = "search"
     PROBE = "probe"
-    """Measures how long iterations take and nothing else: accuracy is never looked at."""
+    """Measures only how long iterations take, never accuracy."""
     DERIVED = "derived"
-    """Composed of a run's checkpoint and the time that a runtime setting takes; never run."""
+    """Composed of a run's checkpoint and the time of a runtime setting; never run."""
     VERIFY = "verify"
     REFERENCE = "reference"
-    """Records how a default converges: both splits at every checkpoint, for no study."""
+    """Records how a default converges: both splits at every checkpoint, outside any study."""
 
 
 class TrialStatus(enum.Enum):
@@ -41,7 +41,7 @@ class TrialStatus(enum.Enum):
 
     COMPLETE = "COMPLETE"
     STOPPED = "STOPPED"
-    """Ended early at the host's wish: valid figures for the iterations that were reached."""
+    """Ended early, by the host or by itself: valid figures for the iterations reached."""
     DIVERGED = "DIVERGED"
     TIMEOUT = "TIMEOUT"
     STALLED = "STALLED"
@@ -50,15 +50,15 @@ class TrialStatus(enum.Enum):
     DISK_FULL = "DISK_FULL"
     CRASHED = "CRASHED"
     LEFT_PROCESSES = "LEFT_PROCESSES"
-    """The worker ended but had left processes of its own running (they were killed)."""
+    """The worker ended but left processes of its own running (they were killed)."""
     OVER_LIMIT = "OVER_LIMIT"
-    """The worker had more processes, files or output than a worker may have."""
+    """The worker had more processes, files or output than allowed."""
     IMPOSSIBLE = "IMPOSSIBLE"
     """The framework refused these params (worker exit 2)."""
     UNAVAILABLE = "UNAVAILABLE"
     """The framework could not be imported (worker exit 3)."""
     INVALID = "INVALID"
-    """Ran, but not as requested (other library or thread count), or broke the protocol."""
+    """Ran, but not as requested (wrong library or thread count), or broke the protocol."""
     INTERRUPTED = "INTERRUPTED"
     """The tuner was stopped while the trial ran."""
 
@@ -82,34 +82,34 @@ class Trial:
     """One request to train.
 
     Attributes:
-        number: Number within the study among those of its kind. Search trials are numbered from
-            1 on, and 0 is the framework default; a derived point has the number of its origin.
+        number: Number within the study among trials of its kind. Search trials count from 1, and
+            0 is the framework default; a derived point has the number of its origin.
         params: ``batch_size``, ``iterations``, ``learning_rate``, ``blas``, ``threads``,
-            ``blas_kernel`` and whatever else the search space names.
+            ``blas_kernel`` and any other param of the search space.
         kind: What the trial is run for.
         seed: Seed of weights and data order.
-        train_time_limit_s: Training time after which the worker is asked to stop with what it
-            has; a trial that plainly cannot get near its iterations within it ends sooner.
+        train_time_limit_s: Training time after which the worker is asked to stop and report what
+            it has; a trial that clearly cannot come near its iterations in that time ends sooner.
         time_limit_s: Wall time after which the worker is killed.
         test: Whether the test split may be evaluated.
-        share: Fraction (0–1] of ``iterations`` that is really trained; below 1 the training
+        share: Fraction (0–1] of ``iterations`` that is actually trained; below 1 the training
             time is projected from the measured rate.
-        rivals: Seconds of training and validation accuracy of the best trials so far; a trial
-            that falls plainly behind them is asked to stop.
-        curve: Iterations of the shortest training of interest: from a quarter of it on accuracy
-            is looked at often, and the trial is stopped as soon as its further course can add
-            nothing to ``rivals``. 0 for a trial that is run for its end alone.
-        finely: First and last iteration of the part in which a ``curve`` is looked at more often
-            yet, as stops that lie close together differ for good; ``(0, 0)`` for none.
+        rivals: Training seconds and validation accuracy of the best trials so far; a trial that
+            falls clearly behind them is asked to stop.
+        curve: Iterations of the shortest training of interest. From a quarter of it on, accuracy
+            is evaluated often, and the trial is stopped once its further course can add nothing
+            to ``rivals``. 0 if only the end of the trial matters.
+        finely: First and last iteration of the part in which a ``curve`` is evaluated even more
+            often, because stops close together still differ there; ``(0, 0)`` for none.
         warm: Whether a worker that has trained before may train it; its memory is then not its
             own, and its set-up is shorter.
-        accuracy_only: Whether its accuracy is all that counts, so that it may run on one core
-            beside others: its times are no measurement.
-        pace_s: Seconds an iteration at the setting that an ``accuracy_only`` trial stands for; it
-            is held against ``rivals`` as if it trained at that pace. 0 for its own pace.
-        repeat: Which further training of the same trial this is, from 1 on: none counts as a trial
-            of its own. 0 for the trial itself.
-        point: Which of the points that are derived from a run this is, from 1 on. 0 for a run.
+        accuracy_only: Whether only its accuracy counts, so that it may run on one core while
+            others run: its times are then no measurement.
+        pace_s: Seconds per iteration at the setting that an ``accuracy_only`` trial stands for;
+            it is compared with ``rivals`` at that pace. 0 for its own pace.
+        repeat: Number of this further training of the same trial, from 1; repeats do not count as
+            trials. 0 for the trial itself.
+        point: Number of this point among those derived from a run, from 1. 0 for a run.
     """
 
     number: int
@@ -143,7 +143,7 @@ class Trial:
 
     @property
     def title(self) -> str:
-        """What a reader calls it: ``default``, ``trial 4``, ``trial 4 at 500``, ``verify 2``."""
+        """Name for readers: ``default``, ``trial 4``, ``trial 4 at 500``, ``verify 2``."""
         if self.is_default:
             return "default"
         if self.kind is TrialKind.DERIVED:
@@ -151,7 +151,7 @@ class Trial:
         return f"{'verify' if self.kind is TrialKind.VERIFY else 'trial'} {self.number}"
 
     def derive(self, point: int, params: Params) -> Trial:
-        """The derived point of this place, from 1 on, among those of this trial."""
+        """Return the derived point with this number, from 1, among those of this trial."""
         return dataclasses.replace(
             self,
             kind=TrialKind.DERIVED,
@@ -170,12 +170,12 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """How the accuracy of a training can be had while others run beside it.
+    """How to measure the accuracy of trainings that run side by side.
 
     Attributes:
         params: The same training at a runtime setting that needs one core.
-        at_once: Runs at a time, one a core.
-        train_s: Seconds that one of them should train.
+        at_once: Number of runs at a time, one per core.
+        train_s: Expected training time of one of them, seconds.
     """
 
     params: Params
@@ -190,9 +190,9 @@ class Checkpoint:
     Attributes:
         iteration: Iterations trained so far.
         train_time_s: Training time so far, evaluation not counted.
-        loss: Last training loss, ``None`` where it was not finite.
+        loss: Last training loss, ``None`` if it was not finite.
         val_accuracy: Fraction 0–1.
-        test_accuracy: On the test split, of a reference alone.
+        test_accuracy: On the test split; only for references.
     """
 
     iteration: int
@@ -230,7 +230,7 @@ class Measurement:
     cores_used: float = 0.0
     blas_loaded: str = ""
     disturbed: str = ""
-    """Why the timing is not to be trusted; empty when nothing interfered."""
+    """Why the timing cannot be trusted; empty if nothing interfered."""
 
 
 @dataclass(frozen=True)
@@ -240,8 +240,8 @@ class TrialResult:
     Attributes:
         trial: The request.
         status: How it ended.
-        reason: One line why, empty for a complete trial.
-        iterations: Iterations really trained (fewer than asked when stopped or projected).
+        reason: One line why, empty for a trial that was trained in full.
+        iterations: Iterations actually trained (fewer than asked if stopped or projected).
         val_accuracy: Fraction 0–1 on the validation split, ``None`` if never reached.
         test_accuracy: Fraction 0–1 on the test split, ``None`` unless asked for.
         checkpoints: In the order of training.
@@ -249,7 +249,7 @@ class TrialResult:
         versions: Versions of framework, interpreter and libraries as the worker reported them.
         log_tail: Last lines of the worker's own output when it failed.
         discarded: Disturbed measurements of this trial that were thrown away before this one.
-        accuracy_from: Where the accuracies come from, in words, if not from this training.
+        accuracy_from: Source of the accuracies, in words, if not this training.
     """
 
     trial: Trial
@@ -272,21 +272,21 @@ class TrialResult:
 
     @property
     def ended_itself(self) -> bool:
-        """Whether the framework's own early stopping ended it: then this is the whole training."""
+        """Whether the framework's own early stopping ended it: then the training is whole."""
         return self.status is TrialStatus.STOPPED and self.reason.endswith(ENDED_ITSELF)
 
     @property
     def params(self) -> dict[str, ParamValue]:
-        """The params that the figures stand for: a stopped trial counts for what it reached."""
+        """The params that the figures hold for: of a stopped trial, the iterations it reached."""
         params = dict(self.trial.params)
         if self.status is TrialStatus.STOPPED:
             params["iterations"] = self.iterations
         return params
 
     def projected(self, why: str) -> TrialResult:
-        """The same trial as if its iterations had been a share of those asked for.
+        """Return the trial as if only a share of its iterations had been asked for.
 
-        Training time is projected to all of them; accuracy remains the one that was reached.
+        Training time is projected to all iterations; accuracy stays the one that was reached.
         """
         assert self.measurement is not None
         share = self.iterations / int(self.trial.params["iterations"] or 1)
@@ -301,7 +301,7 @@ class TrialResult:
 
     @cached_property
     def metrics(self) -> Mapping[str, float]:
-        """Every figure by the name it is logged and constrained under; missing ones are absent."""
+        """Every known figure, by its name in logs and constraints."""
         figures: dict[str, Any] = {
             "val_accuracy": self.val_accuracy,
             "test_accuracy": self.test_accuracy,
@@ -318,7 +318,7 @@ class TrialResult:
         }
 
     def to_json(self) -> str:
-        """Serialise; ``from_json`` reads it back to an equal value."""
+        """Serialise; ``from_json`` reads back an equal value."""
         return json.dumps(
             dataclasses.asdict(self),
             default=lambda value: value.value if isinstance(value, enum.Enum) else dict(value),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tuner.values.trial import Interval, ParamValue
 
-_COMPOSED_SLACK = 1.1  # a composed time may be so far beyond the verified interval
-_SPLITS_DIFFER = 0.03  # accuracy on the validation split may be so far from that on the test split
+_COMPOSED_SLACK = 1.1  # factor that a composed time may be beyond the verified interval
+_SPLITS_DIFFER = 0.03  # that validation accuracy may be outside the interval of test accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class CostRatio:
 
     Attributes:
         value: The ratio.
-        low, high: Ends of its confidence interval, ``None`` where none can be given.
+        low, high: Ends of its confidence interval, ``None`` if it has none.
         p: Two-sided p-value of "the ratio is 1"; ``None`` without an interval.
-        gap: Why there is no interval; empty where there is one.
+        gap: Why there is no interval; empty if there is one.
     """
 
     value: float
@@ -39,11 +39,11 @@ class Comparison:
         speedup_p: Two-sided p-value of "the speed-up is 1".
         accuracy_gain: Test accuracy minus the default's, a fraction; above 0 is better.
         accuracy_p: Two-sided p-value of "the accuracies are equal".
-        no_loss: Whether it is proven that the accuracy is not below the default's by more than
-            the margin, see ``tuner.verification.noninferiority``.
-        no_loss_looks: How often that was looked at.
+        no_loss: Whether non-inferiority is proven: the accuracy is not below the default's by
+            more than the margin, see ``tuner.verification.noninferiority``.
+        no_loss_looks: Number of looks at the data for that proof.
         cpu: CPU seconds (user and system) of a whole run, compared round by round.
-        memory: Peak memory, compared between runs of one sort, in full or over a share.
+        memory: Peak memory, compared between runs of one kind, either full or over a share.
     """
 
     speedup: Interval
@@ -76,26 +76,26 @@ class Verified:
 
     Attributes:
         name: ``default`` or ``trial 12``.
-        trial_number: The trial it was found by.
+        trial_number: The trial that found it.
         params: What was run.
         full_runs: Runs trained to their last iteration; every accuracy comes from these.
         rate_runs: Further runs that trained only ``rate_share`` of the iterations to measure
             the rate again.
-        rate_share: Fraction (0–1) of the iterations of those; 1 when there are none.
+        rate_share: Fraction (0–1) of the iterations in those runs; 1 if there are none.
         projected: Whether even the full run was a share of the default's iterations
             (``budget=quick``): time projected, accuracy that of the shorter training.
-        composed: Training time in seconds and validation accuracy as they were composed before;
-            ``None`` where both were measured in one run.
+        composed: Training time in seconds and validation accuracy as composed by the search;
+            ``None`` if both were measured in one run.
         test_accuracy: Fraction 0–1.
         train_time_s: Seconds for all iterations.
         test_time_s, cpu_user_s, cpu_system_s: Median over the full runs, seconds.
         avg_memory_bytes, peak_memory_bytes: Median over the full runs.
         runs: Names of the verification runs behind the figures (``verify-0003``).
         against_default: ``None`` for the default itself.
-        confidence: Of every interval here (0–1).
-        on_front: How sure it is that no other verified configuration dominates it (0–1).
+        confidence: Level of every interval here (0–1).
+        on_front: Confidence (0–1) that no other verified configuration dominates it.
         role: What it was verified for.
-        accuracy_from: Where the accuracy comes from, in words, where not from its own full runs.
+        accuracy_from: Source of the accuracy, in words, if not its own full runs.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Verified:
 
     @property
     def is_default(self) -> bool:
-        """Whether this is what the others are compared with."""
+        """Whether this is the default, which the others are compared with."""
         return self.against_default is None
 
     @property
@@ -157,7 +157,7 @@ class Verified:
 
     @property
     def loses_nothing(self) -> bool:
-        """Whether no loss of accuracy is proven; so it is of the default."""
+        """Whether it is proven to lose no accuracy; always true of the default."""
         return self.against_default is None or self.against_default.no_loss
 
     @property
@@ -172,7 +172,7 @@ class Verified:
 
     @property
     def refuted(self) -> str:
-        """Which composed figure is far from the verified one, which alone stands; else empty."""
+        """The composed figure that verification refuted, ``time`` or ``accuracy``; else empty."""
         if self.composed is None:
             return ""
         (time_s, accuracy), time, test = self.composed, self.train_time_s, self.test_accuracy
@@ -184,7 +184,7 @@ class Verified:
 
     @property
     def verdict(self) -> str:
-        """What may be claimed, in a few words: "2.1x faster, accuracy not significant"."""
+        """The claim that the figures support: "2.1x faster, accuracy not significant"."""
         if self.against_default is None:
             return "reference"
         ratio = self.speedup
@@ -201,7 +201,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What users ask first; each is ``None`` where nothing was proven.
+    """The answers that users ask for first; each is ``None`` if nothing was proven.
 
     Attributes:
         no_loss: The fastest configuration that is faster than the default and loses nothing.
@@ -215,7 +215,7 @@ class Answers:
 
 
 def answers_of(verified: Sequence[Verified]) -> Answers:
-    """Pick the answers among what was verified."""
+    """Pick the answers from the verified configurations."""
     lossless = [each for each in verified if each.is_faster and each.loses_nothing]
     runtimes = [each for each in lossless if each.role is Role.RUNTIME_ONLY]
     better = [each for each in verified if each.is_better]

@@ -1,1 +1,1 @@
-"""Which configurations are verified, by which runs, and what these prove."""
+"""Verification: which configurations are verified, by which runs, and what these prove."""

@@ -1,9 +1,9 @@
-"""With what confidence a verified configuration belongs to the front.
+"""The confidence that a verified configuration belongs to the front.
 
-Every figure is an estimate, so the front is a random set: configurations are drawn again and again
-from where their figures may lie, and counted is how often no other one dominates them. That is the
+Every figure is an estimate, so the front is a random set. Figures are drawn repeatedly from their
+distributions, and it is counted how often no other configuration dominates each one. This is the
 empirical attainment function at their places (doi:10.1007/3-540-44719-9_15), by parametric
-bootstrap instead of whole studies repeated.
+bootstrap instead of repeated whole studies.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Estimate:
 def front_confidence(
     points: Sequence[Sequence[Estimate]], objectives: Sequence[Objective]
 ) -> list[float]:
-    """How sure each configuration is to be on the front of them all.
+    """Return how sure each configuration is to be on the front of them all.
 
     Args:
-        points: Shape (n, m), one row a configuration, columns in the order of ``objectives``.
-        objectives: The m senses.
+        points: Shape (n, m), one row per configuration, columns in the order of ``objectives``.
+        objectives: The m objectives.
 
     Returns:
         Fractions 0–1, shape (n,), with an error of about 0.01; the same for the same points.

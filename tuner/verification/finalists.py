@@ -1,4 +1,4 @@
-"""Which of the points that a search found are worth verifying."""
+"""The choice of the points that are worth verifying, from all that a search found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tuner.values.results import front_of, least_of_interest
 from tuner.values.trial import TrialKind, TrialResult
 
 Chances = Callable[[Sequence[TrialResult]], Sequence[float]]
-"""How likely points are to be proven to lose nothing, 0–1 each."""
+"""Estimates how likely points are to be proven to lose nothing, 0–1 each."""
 
 _LEAST_CHANCE = 0.15  # of being proven; less is not worth whole runs
 _LEAST_GAIN = 0.1  # logarithm of the speed-up over what is sure already
@@ -20,12 +20,12 @@ _LEAST_GAIN = 0.1  # logarithm of the speed-up over what is sure already
 def runtime_only(
     points: Sequence[TrialResult], default: TrialResult, constraints: Sequence[Constraint]
 ) -> TrialResult | None:
-    """The default's own training at the fastest other setting; ``None`` if none is faster.
+    """Return the default's own training at the fastest other setting; ``None`` if none is faster.
 
     Args:
-        points: All that was found.
+        points: All points that the search found.
         default: Trial 0.
-        constraints: Only a point that keeps them is of interest.
+        constraints: Only a point that meets them is of interest.
     """
     same = [
         each
@@ -48,21 +48,21 @@ def promising(
     sure_s: float | None,
     expected_s: Callable[[TrialResult, float], float],
 ) -> list[TrialResult]:
-    """The points that are likely to be proven and are worth it.
+    """Return the points that are likely to be proven and worth verifying, the best first.
 
-    Those come first that promise most speed for a second of verifying them, or a gain of accuracy
-    most likely.
+    The best point promises most speed per second of verification, or is the most likely to gain
+    accuracy.
 
     Args:
-        points: All that was found.
-        chances: Of the points.
+        points: All points that the search found.
+        chances: Estimates the chances of the points.
         default: Trial 0.
-        constraints: Only points that keep them are of interest.
-        tried: The candidates so far, and whether each is proven. What trains a part of one that
-            is refuted loses more.
-        sure_s: Least training time that is sure to lose nothing: what is not faster yet is not
-            worth it. ``None`` if a gain of accuracy is sought, however slow.
-        expected_s: Seconds that it is expected to take to verify a point with a chance.
+        constraints: Only points that meet them are of interest.
+        tried: The candidates so far, and whether each is proven. A shorter part of a refuted one
+            loses more.
+        sure_s: Least training time (s) that is sure to lose nothing; only faster points are worth
+            verifying. ``None`` if a gain of accuracy is sought, at whatever speed.
+        expected_s: Returns the expected seconds of verifying a point with a chance.
     """
     for_speed = sure_s is not None
     most_s = sure_s * math.exp(-_LEAST_GAIN) if sure_s is not None else math.inf
@@ -80,7 +80,7 @@ def promising(
         and 0 < train_time_s(each) < most_s
         and _is_allowed(each, constraints)
         and not _is_default(each, default)
-        # a part of what is proven may be as good and faster, but never more accurate
+        # a part of a proven training may be as good and faster, but never more accurate
         and not any(
             each.params == other.params
             or (_is_part_of(each, other) and not (proven and for_speed))
@@ -101,15 +101,15 @@ def worthy_front(
     objectives: Sequence[Objective],
     constraints: Sequence[Constraint],
 ) -> list[TrialResult]:
-    """The points of the front that are worth verifying.
+    """Return the points of the front that are worth verifying.
 
-    What errs many times as often as the default is of no interest, and left out.
+    Points that err many times as often as the default are left out.
 
     Args:
-        points: Trials and what is derived from them.
-        known: The default, and what else needs no verification.
-        objectives: Of the study.
-        constraints: Only points that keep them are of interest.
+        points: Trials and the points derived from them.
+        known: The default, and other points that need no verification.
+        objectives: The study's objectives.
+        constraints: Only points that meet them are of interest.
     """
     poorest = least_of_interest(known[0].metrics.get("val_accuracy", 0.0))
     params = [each.params for each in known]
@@ -131,16 +131,16 @@ def pick_trade_offs(
     affordable: Callable[[Sequence[TrialResult]], bool],
     chosen: Sequence[TrialResult] = (),
 ) -> list[TrialResult]:
-    """The worthy points of the front that add most hypervolume to what is verified already.
+    """Return the worthy points of the front that add most hypervolume to those verified already.
 
     Args:
-        points: Trials and what is derived from them.
+        points: Trials and the points derived from them.
         default: Trial 0.
-        objectives: Of the study.
-        constraints: Only points that keep them are picked.
-        most: How many.
-        affordable: Whether there is time for these.
-        chosen: What is verified already.
+        objectives: The study's objectives.
+        constraints: Only points that meet them are picked.
+        most: How many to pick at most.
+        affordable: Returns whether there is time for these points.
+        chosen: Points that are verified already.
     """
     front = worthy_front(points, [default, *chosen], objectives, constraints)
     picked: list[TrialResult] = []
@@ -159,7 +159,7 @@ def pick_trade_offs(
 def _volume(
     chosen: Sequence[TrialResult], front: Sequence[TrialResult], objectives: Sequence[Objective]
 ) -> float:
-    """Hypervolume of ``chosen``, each objective scaled to the extent of ``front``."""
+    """Return the hypervolume of ``chosen``, each objective scaled to the extent of ``front``."""
     rows = {id(each): [goal.value(each.metrics) for goal in objectives] for each in front}
     low = [min(column) for column in zip(*rows.values(), strict=True)]
     high = [max(column) for column in zip(*rows.values(), strict=True)]
@@ -175,12 +175,12 @@ def _volume(
 
 
 def train_time_s(point: TrialResult) -> float:
-    """Training time of a point that was measured or composed, seconds."""
+    """Return the training time of a point that was measured or composed, seconds."""
     return point.metrics["train_time_s"]
 
 
 def _is_default(point: TrialResult, default: TrialResult) -> bool:
-    """Whether it is the default's own training, at whatever runtime setting."""
+    """Return whether a point is the default's own training, at whatever runtime setting."""
     return point.trial.number == 0 and point.iterations == default.iterations
 
 
@@ -189,7 +189,7 @@ def _is_allowed(point: TrialResult, constraints: Sequence[Constraint]) -> bool:
 
 
 def _is_part_of(point: TrialResult, other: TrialResult) -> bool:
-    """Whether ``other`` trains the same for as long or longer, at whatever runtime setting."""
+    """Return whether ``other`` trains the same for as long or longer, at any runtime setting."""
     names = ("batch_size", "learning_rate")
     same = all(point.params.get(name) == other.params.get(name) for name in names)
     return same and int(point.params["iterations"] or 1) <= int(other.params["iterations"] or 1)

@@ -1,15 +1,15 @@
-"""No loss: sequential tests that a configuration is not less accurate than the default.
+"""Non-inferiority ("no loss"): sequential tests that a configuration is not less accurate.
 
-The default's test accuracies over several seeds (its reference) stand against those of the
-candidate, over other seeds, on the same images: a one-sided t-test of "the mean is lower by the
-margin or more", with the variance between seeds pooled. The candidate is looked at after a
-planned number of runs; each look may spend a part of the level, by the spending function of
+The default's test accuracies over several seeds (its reference) are compared with those of the
+candidate, over other seeds, on the same images. The test is a one-sided t-test of "the mean is
+lower by the margin or more", with the variance between seeds pooled. The candidate is looked at
+after planned numbers of runs. Each look may spend a part of the level, by the spending function of
 Pocock's type (Lan and DeMets 1983, doi:10.1093/biomet/70.3.659), as nominal levels of t-tests
 (Jennison and Turnbull 2000, ISBN 978-0849303166, section 4.4). Most studies have time for one or
-two looks; the function of O'Brien and Fleming's type keeps the level for the last.
+two looks; the function of O'Brien and Fleming's type would keep the level for the last.
 
-A study may test one candidate after the other: the first has half of the level, each further one
-half of what the one before it had, so that all claims of a study together err at most that often
+A study may test one candidate after the other. The first has half of the level, each further one
+half of its predecessor's. So all claims of a study together err at most as often as the level says
 (a fixed sequence of levels; Tian and Ramdas 2021, doi:10.1177/0962280220983381).
 """
 
@@ -34,11 +34,11 @@ _Array = np.typing.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LookPlan:
-    """When a candidate is looked at.
+    """The planned looks at a candidate.
 
     Attributes:
-        default_runs: Accuracies of the default known at each look.
-        candidate_runs: Of the candidate's own, ascending.
+        default_runs: How many accuracies of the default are known at each look.
+        candidate_runs: How many of the candidate's own, ascending.
         alpha: One-sided level that all looks together may spend.
     """
 
@@ -56,17 +56,17 @@ class LookPlan:
         return nominal_levels(tuple(each / known[-1] for each in known), self.alpha)
 
     def level(self, runs: int) -> float | None:
-        """Level of the look after so many runs of the candidate; ``None`` if none is planned."""
+        """Return the level of the look after ``runs`` of the candidate; ``None`` if unplanned."""
         if runs not in self.candidate_runs:
             return None
         return self.levels[self.candidate_runs.index(runs)]
 
     def allowance(self, margin: float, deviation: float) -> float:
-        """Loss (fraction) at which the last look proves no loss every other time.
+        """Return the loss (fraction) at which the last look proves no loss half of the time.
 
         Args:
             margin: Loss that counts as none.
-            deviation: Of test accuracies between seeds.
+            deviation: Standard deviation of test accuracies between seeds.
         """
         default, candidate = self.default_runs[-1], self.candidate_runs[-1]
         freedom = max(default + candidate - 2, 1)
@@ -76,20 +76,21 @@ class LookPlan:
 
 
 def candidate_alpha(alpha: float, place: int) -> float:
-    """Level of the candidate that is tested at this place of a study, counted from 0."""
+    """Return the level of the candidate at this place in a study's order, counted from 0."""
     return float(alpha * 0.5 ** (place + 1))
 
 
 def least_deviation(accuracy: float, images: int) -> float:
-    """Least standard deviation of test accuracies between seeds that is believed.
+    """Return the least standard deviation of test accuracies between seeds to assume.
 
-    A few runs may happen to agree, and a default's that do say little of a candidate's: half of
-    what sampling the images gives. In ``references/`` it is 0.2 to 0.6 of that, seldom more;
-    candidates of smaller batches and higher rates were seen at 0.9.
+    A few runs may agree by chance, and a default's runs that agree say little of a candidate's. So
+    at least half of what sampling the images gives is assumed. In ``references/`` the deviation is
+    0.2 to 0.6 of that, seldom more; candidates of smaller batches and higher rates were seen at
+    0.9.
 
     Args:
-        accuracy: Of the default (fraction).
-        images: Of the test split.
+        accuracy: Accuracy of the default (fraction).
+        images: Size of the test split.
     """
     error = max(1 - accuracy, 1 / images)
     return _OF_SAMPLING * math.sqrt(error * (1 - error) / images)
@@ -98,16 +99,16 @@ def least_deviation(accuracy: float, images: int) -> float:
 def p_of_loss(
     candidate: Sequence[float], default: Sequence[float], margin: float, least: float
 ) -> float:
-    """One-sided p-value of "the candidate's mean accuracy is lower by the margin or more".
+    """Return the one-sided p-value of "the candidate's mean is lower by the margin or more".
 
     Args:
-        candidate: Its test accuracies (fractions), one a seed.
+        candidate: Its test accuracies (fractions), one per seed.
         default: Those of the default.
         margin: Loss that counts as none (fraction).
-        least: Deviation between seeds that is believed at least.
+        least: Least deviation between seeds to assume.
 
     Returns:
-        1 where too few runs are known to say anything of the spread between seeds.
+        The p-value; 1 where the runs are too few to estimate the spread between seeds.
     """
     freedom = len(candidate) + len(default) - 2
     if freedom < _LEAST_FREEDOM or not candidate or not default:
@@ -125,18 +126,18 @@ def chance_of_proof(
     margin: float,
     least: float,
 ) -> float:
-    """How likely the last planned look is to prove no loss, by the runs that are known so far.
+    """Return the probability that the last planned look proves no loss, given the runs so far.
 
-    The predictive power, with nothing believed of the candidate beforehand (Spiegelhalter,
-    Freedman and Blackburn 1986, doi:10.1016/0197-2456(86)90003-6). To give up where it is small
-    makes no false claim more likely.
+    This is the predictive power, without prior belief about the candidate (Spiegelhalter, Freedman
+    and Blackburn 1986, doi:10.1016/0197-2456(86)90003-6). Giving up where it is small makes no
+    false claim more likely.
 
     Args:
-        candidate: Test accuracies (fractions), at least one.
+        candidate: Its test accuracies (fractions), at least one.
         default: Those of the default, at least one.
-        plan: Of the candidate's looks.
+        plan: The planned looks at the candidate.
         margin: Loss that counts as none (fraction).
-        least: Deviation between seeds that is believed at least.
+        least: Least deviation between seeds to assume.
     """
     deviation = max(pooled_deviation(candidate, default), least)
     gain = statistics.fmean(candidate) - statistics.fmean(default)
@@ -147,26 +148,26 @@ def chance_of_proof(
 
 
 def pooled_deviation(*groups: Sequence[float]) -> float:
-    """Standard deviation within the groups; 0 where none has two members."""
+    """Return the standard deviation within the groups; 0 where none has two members."""
     squares = sum(statistics.variance(each) * (len(each) - 1) for each in groups if len(each) > 1)
     freedom = sum(len(each) - 1 for each in groups if each)
     return math.sqrt(squares / freedom) if freedom else 0.0
 
 
 def spent(fraction: float, alpha: float) -> float:
-    """Part of the level that may be spent once a fraction (0–1] of the information is there."""
+    """Return the level that may be spent once a fraction (0–1] of the information is known."""
     return alpha * math.log(1 + (math.e - 1) * fraction)
 
 
 @functools.lru_cache(maxsize=256)
 def nominal_levels(fractions: tuple[float, ...], alpha: float) -> tuple[float, ...]:
-    """One-sided level of the test at each look, so that all together spend ``alpha``.
+    """Return the one-sided level of the test at each look, so that all together spend ``alpha``.
 
     The distribution of a score that no look has stopped yet is integrated numerically from look
     to look (Armitage, McPherson and Rowe 1969, doi:10.2307/2343787).
 
     Args:
-        fractions: Of the information at each look, ascending to 1.
+        fractions: Fractions of the information at each look, ascending to 1.
         alpha: Level of all looks together.
     """
     levels: list[float] = []
@@ -174,7 +175,7 @@ def nominal_levels(fractions: tuple[float, ...], alpha: float) -> tuple[float, .
     for fraction in fractions:
         step = math.sqrt(max(fraction - before, 1e-12))
         share = max(spent(fraction, alpha) - used, _LEAST_LEVEL)
-        # the score at the bound, which is passed upwards with the probability of this share
+        # the bound that the score exceeds with the probability of this share
         bound = _bound(grid, density, step, share)
         levels.append(float(stats.norm.sf(bound / math.sqrt(fraction))))
         following = np.linspace(-_FARTHEST * math.sqrt(fraction), bound, _POINTS)
@@ -185,7 +186,7 @@ def nominal_levels(fractions: tuple[float, ...], alpha: float) -> tuple[float, .
 
 
 def _bound(grid: _Array, density: _Array, step: float, share: float) -> float:
-    """What a step from a score so distributed passes with a probability of ``share``."""
+    """Return the bound that the next score exceeds with a probability of ``share``."""
 
     def excess(bound: float) -> float:
         return float(stats.norm.sf((bound - grid) / step) @ density) - share

@@ -1,9 +1,9 @@
-"""Which configurations are verified, and by which runs.
+"""The plan of verification: which configurations are verified, and by which runs.
 
-A round with the default in it compares times: it runs each configuration that is in it once, in
-turning order, so that a machine that changes its speed does so for all. A round without the
-default has whole runs for their accuracy alone, side by side, each with a fresh seed. Rounds are
-added one by one: who is in the next one follows from what the last one showed.
+A round with the default in it compares times. It runs each of its configurations once, in rotating
+order, so that a change of the machine's speed affects all of them. A round without the default has
+whole runs for their accuracy alone, side by side, each with a fresh seed. Rounds are added one by
+one: the results of the last one decide which configurations are in the next.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _RATE_ROUNDS = 2  # times as many where only rates are measured, which takes sec
 _LEAST_S = 1e-9  # a clock may stand still
 _SEEDS_APART = 10**6  # between the runs of one configuration in one round
 CANDIDATES = (Role.NO_LOSS, Role.ACCURACY)
-"""Roles whose accuracy decides, so that every run of theirs is a whole one."""
+"""Roles that accuracy decides, which only whole runs tell."""
 
 
 def look_counts(config: VerifyConfig, at_once: int, rounds: int = 0) -> tuple[int, ...]:
-    """After how many accuracies of a candidate it is looked at, ``at_once`` of them a round.
+    """Return after how many accuracies a candidate is looked at, ``at_once`` of them per round.
 
     Args:
-        config: Has the most rounds.
-        at_once: Accuracies of a round.
-        rounds: That there is time for, where it is less than that; 0 where that is not known.
+        config: Limits the rounds.
+        at_once: Accuracies per round.
+        rounds: Rounds that there is time for, if these are fewer; 0 if unknown.
     """
     most = max(LEAST_ROUNDS, config.repeats)
     planned = range(1, (min(rounds, most) if rounds else most) + 1)
@@ -53,7 +53,7 @@ class Entrant:
         role: What it is verified for.
         beside: How its accuracy is measured side by side with other runs; ``None`` where each of
             its runs measures accuracy and time.
-        rounds: Of accuracies that there was time for when it was chosen; 0 if it was no matter.
+        rounds: Rounds of accuracies that there was time for when it was chosen; 0 if not limited.
     """
 
     result: TrialResult
@@ -62,7 +62,7 @@ class Entrant:
     rounds: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; ``from_json`` reads them back."""
+        """Return plain values; ``from_json`` reads them back."""
         beside = dataclasses.asdict(self.beside) if self.beside else None
         return {
             "role": self.role.value,
@@ -81,22 +81,21 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Plan:
-    """The verification runs so far, and how those of the next round are made.
+    """The verification runs so far, and how to make those of the next round.
 
     Attributes:
-        entrants: Everything that was ever in a round, the default first.
-        rounds: Indices of the entrants of each round, in the order in which they run; one that
-            runs several times in a round is named as often.
+        entrants: Every configuration that was ever in a round, the default first.
+        rounds: Indices of the entrants of each round, in the order in which they run. An entrant
+            that runs several times in a round is listed as often.
         config: Shares and limits.
         seed: The study's seed; verification uses seeds that no search trial used.
         test_images: Size of the test split.
-        accuracies: The default's own test accuracies known before, one a seed.
-        part: Whether the default is only the first part of it, against which nothing can be
-            proven to lose nothing.
+        accuracies: The default's own test accuracies known before, one per seed.
+        part: Whether only a first part stands for the default, so non-inferiority is not provable.
         shortest: Iterations of the shortest training of interest, see ``Trial.curve``.
-        reference: How the default's training was recorded to go, for runs at other runtime
-            settings to be held against; ``None`` where it was not.
-        objectives: Whose front it is.
+        reference: Recorded convergence of the default, with which runs at other runtime settings
+            are compared; ``None`` without one.
+        objectives: Objectives of the front.
     """
 
     entrants: tuple[Entrant, ...]
@@ -116,7 +115,7 @@ class Plan:
         return self.entrants[0].result
 
     def trials(self) -> list[Trial]:
-        """All runs in their order; the same plan always gives the same numbers and seeds."""
+        """Return all runs in order; the same plan always gives the same numbers and seeds."""
         return [
             self._trial(number, turn, index) for number, (turn, index) in enumerate(self._places)
         ]
@@ -126,36 +125,36 @@ class Plan:
         return [(turn, index) for turn, order in enumerate(self.rounds) for index in order]
 
     def place(self, number: int) -> tuple[int, int]:
-        """Round and entrant of the run with this number."""
+        """Return the round and the entrant of the run with this number."""
         return self._places[number]
 
     def compares_times(self, turn: int) -> bool:
-        """Whether a round measures times; else the accuracies of whole runs side by side."""
+        """Return whether a round measures times, not the accuracies of runs side by side."""
         return 0 in self.rounds[turn]
 
     def timed_rounds(self, index: int) -> int:
-        """In how many rounds the times of an entrant are measured."""
+        """Count the rounds in which the times of an entrant are measured."""
         return sum(0 in order and index in order for order in self.rounds)
 
     def owes(self, index: int) -> bool:
-        """Whether the times of an entrant were measured in fewer rounds than they need."""
+        """Return whether the times of an entrant were measured in fewer rounds than needed."""
         return self.timed_rounds(index) < LEAST_ROUNDS * self._runs_for_one(index)
 
     def most_rounds(self, index: int) -> int:
-        """Rounds after which no more are run for the times of an entrant."""
+        """Return the number of rounds after which an entrant's times need no more."""
         return max(LEAST_ROUNDS, self.config.repeats) * self._runs_for_one(index)
 
     def _runs_for_one(self, index: int) -> int:
-        """Runs that measure an entrant's time once: several where all of them are short parts."""
+        """Return how many runs measure an entrant's time once: several if all are short parts."""
         return _RATE_ROUNDS if self._share(0, index) < 1 else 1
 
     def _trial(self, number: int, turn: int, index: int) -> Trial:
-        """One run of an entrant in a round."""
+        """Make one run of an entrant in a round."""
         if not self.compares_times(turn):
             return self._accuracy_trial(number, turn, index)
         share = self._share(turn, index)
         role = self.entrants[index].role
-        # held against what the same seed was recorded to do
+        # compared with the recorded run of the same seed
         followed = self.reference if share < 1 and role is Role.RUNTIME_ONLY else None
         return Trial(
             number=number,
@@ -168,7 +167,7 @@ class Plan:
         )
 
     def _accuracy_trial(self, number: int, turn: int, index: int) -> Trial:
-        """A whole run beside others, of another seed than any other run of the entrant."""
+        """Make a whole run beside others, with a seed that no other run of the entrant has."""
         beside = self.entrants[index].beside
         assert beside is not None
         first = sum(len(order) for order in self.rounds[:turn])
@@ -183,7 +182,7 @@ class Plan:
         )
 
     def _share(self, turn: int, index: int) -> float:
-        """Part of the iterations that is run: the whole where accuracy is asked for."""
+        """Return the part of the iterations that is run: 1 where accuracy is measured."""
         entrant = self.entrants[index]
         time_s = entrant.result.metrics["train_time_s"]
         before = sum(index in order for order in self.rounds[:turn])
@@ -199,23 +198,24 @@ class Plan:
         )
 
     def with_entrants(self, entrants: Sequence[Entrant]) -> Plan:
-        """The plan with further entrants, who are in no round yet."""
+        """Return the plan with further entrants, which are in no round yet."""
         return dataclasses.replace(self, entrants=(*self.entrants, *entrants))
 
     def with_round(self, order: Sequence[int]) -> Plan:
-        """The plan with another round."""
+        """Return the plan with another round."""
         return dataclasses.replace(self, rounds=(*self.rounds, tuple(order)))
 
     def turned(self, indices: Sequence[int]) -> tuple[int, ...]:
-        """Entrants in the order in which the next round runs them."""
+        """Return the entrants in the order in which the next round runs them."""
         shift = len(self.rounds) % max(len(indices), 1)
         return (*indices[shift:], *indices[:shift])
 
     @property
     def tested(self) -> list[int]:
-        """Of whom no loss may be claimed, in the order in which they share the level.
+        """Entrants that may be claimed to lose nothing, in the order of their shares of the level.
 
-        Candidates; trade-offs only where a study has none, or its claims would err too often.
+        These are the candidates. Trade-offs are tested only in a study without candidates, or its
+        claims would err too often.
         """
         roles = [each.role for each in self.entrants]
         candidates = [index for index, role in enumerate(roles) if role in CANDIDATES]
@@ -223,12 +223,12 @@ class Plan:
         return candidates or others
 
     def margin(self, index: int) -> float:
-        """Loss of accuracy that a candidate may have: none where it must be more accurate."""
+        """Return the loss of accuracy that a candidate may have: 0 if it must be more accurate."""
         gain = self.entrants[index].role is Role.ACCURACY
         return 0.0 if gain else self.config.accuracy_margin
 
     def looks(self, index: int) -> LookPlan:
-        """When the accuracy of one of ``tested`` is looked at, planned before its first run."""
+        """Return the looks at one of ``tested``, which are planned before its first run."""
         entrant = self.entrants[index]
         at_once = entrant.beside.at_once if entrant.beside else 1
         counts = look_counts(self.config, at_once, entrant.rounds)
@@ -239,7 +239,7 @@ class Plan:
         return LookPlan(tuple(max(1, each) for each in known), counts, alpha)
 
     def _whole_runs_of_default(self, first: int) -> tuple[int, int]:
-        """Whole runs of the default's params: before a round, and in each one from there."""
+        """Count the whole runs of the default's params: before a round, and in each from then."""
         own = [
             index
             for index, each in enumerate(self.entrants)
@@ -252,7 +252,7 @@ class Plan:
         return sum(whole[:first]), whole[first] if first < len(whole) else 0
 
     def cost_s(self, order: Sequence[int]) -> float:
-        """Estimated wall time of one more round, in seconds."""
+        """Estimate the wall time of one more round, in seconds."""
         following = self.with_round(order)
         costs_s = [
             following.trial_cost_s(each) for each in following.trials()[len(self._places) :]
@@ -263,7 +263,7 @@ class Plan:
         return math.ceil(len(order) / (beside.at_once if beside else 1)) * max(costs_s)
 
     def accuracy_s(self, indices: Sequence[int]) -> float:
-        """Seconds until the accuracies of these can be decided, where that is apart from times."""
+        """Estimate the seconds until the accuracies measured apart from times can be decided."""
         found = [(each, self.entrants[each].beside) for each in indices]
         return sum(
             math.ceil(LEAST_ROUNDS / beside.at_once) * self.cost_s((index,) * beside.at_once)
@@ -272,7 +272,7 @@ class Plan:
         )
 
     def times_s(self, indices: Sequence[int]) -> float:
-        """Seconds of the rounds after which the times of these are told."""
+        """Estimate the seconds of the rounds that the times of these entrants still need."""
         plan, total_s = self, 0.0
         while order := [each for each in indices if plan.owes(each)]:
             total_s += plan.cost_s([0, *order])
@@ -280,12 +280,12 @@ class Plan:
         return total_s
 
     def trial_cost_s(self, trial: Trial) -> float:
-        """Estimated wall time of one run, in seconds."""
+        """Estimate the wall time of one run, in seconds."""
         entrant = self.entrants[self.place(trial.number)[1]]
         default, measured = self.default.measurement, entrant.result.measurement
         assert default is not None
         assert measured is not None
-        # a warm worker had less to set up than a cold one will have
+        # a warm worker needed less set-up than a cold start will
         setup_s = max(default.setup_time_s, measured.setup_time_s)
         looks = 3.0 if trial.test else 1.0  # on the validation split alone it takes less
         rest = setup_s + looks * measured.test_time_s + 1.0
@@ -294,7 +294,7 @@ class Plan:
         return measured.train_time_s * trial.share + rest
 
     def has_failed(self, index: int, runs: Sequence[TrialResult]) -> bool:
-        """Whether two runs of a candidate gave no accuracy, so that it is given up."""
+        """Return whether two runs of a candidate gave no accuracy, so that it is given up."""
         own = {number for number, (_, entrant) in enumerate(self._places) if entrant == index}
         ended = [each for each in runs if each.trial.number in own]
         gave = [
@@ -303,7 +303,7 @@ class Plan:
         return gave.count(False) > 1
 
     def runs_of(self, runs: Sequence[TrialResult]) -> list[dict[int, TrialResult]]:
-        """The usable runs of each entrant by round, of those rounds that compare times."""
+        """Return the usable runs of each entrant by round, for rounds that compare times."""
         found: list[dict[int, TrialResult]] = [{} for _ in self.entrants]
         for run, turn, index in self._placed(runs):
             if self.compares_times(turn):
@@ -311,7 +311,7 @@ class Plan:
         return found
 
     def whole_runs_of(self, runs: Sequence[TrialResult]) -> list[list[tuple[int, TrialResult]]]:
-        """The runs of each entrant that tell its test accuracy, each with its round."""
+        """Return the runs of each entrant that tell its test accuracy, each with its round."""
         found: list[list[tuple[int, TrialResult]]] = [[] for _ in self.entrants]
         for run, turn, index in self._placed(runs):
             if run.test_accuracy is not None:
@@ -319,7 +319,7 @@ class Plan:
         return found
 
     def _placed(self, runs: Sequence[TrialResult]) -> list[tuple[TrialResult, int, int]]:
-        """The usable runs in the order of their numbers, each with its round and entrant."""
+        """Return the usable runs in the order of their numbers, each with round and entrant."""
         known = [each for each in runs if each.usable and each.trial.number < len(self._places)]
         known.sort(key=lambda each: each.trial.number)
         return [(each, *self.place(each.trial.number)) for each in known]

@@ -1,11 +1,11 @@
 """What verification runs prove: interleaved, with fresh seeds, on the test split.
 
-Nothing is claimed from the search itself: its figures were chosen for being good. Here every
-round runs each configuration once, in turning order, so that a machine that changes its speed
-does so for all. Times are compared round by round (paired t-test on logarithms); accuracies over
-seeds on the same test images, with the variance between seeds pooled over all configurations.
-Whether a candidate loses nothing is looked at as planned before its first run, see
-``tuner.verification.noninferiority``.
+Nothing is claimed from the search itself, because its figures were chosen for being good. Here
+every round runs each configuration once, in rotating order, so that a change of the machine's
+speed affects all of them. Times are compared round by round (paired t-test on logarithms).
+Accuracies are compared over seeds on the same test images, with the variance between seeds pooled
+over all configurations. The looks at a candidate's non-inferiority are planned before its first
+run, see ``tuner.verification.noninferiority``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tuner.verification.noninferiority import (
 from tuner.verification.plan import LEAST_ROUNDS, Plan
 
 _LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
-_ROUNDED = 1 / math.sqrt(12)  # deviation of what is counted in whole images, by an image
-_HOPE = 0.1  # of a proof, below which a candidate is given up
+_ROUNDED = 1 / math.sqrt(12)  # standard deviation of rounding to whole images, in images
+_HOPE = 0.1  # chance of a proof below which a candidate is given up
 _SURELY = 0.01  # level at which the default's own params are called worse at another setting
 _LEAST_CPU_S = 0.5  # the kernel counts in hundredths of a second
 
@@ -40,13 +40,13 @@ class Readings:
     """The verification runs of a study, by configuration and round.
 
     Args:
-        plan: Which runs there are.
-        runs: Those that have ended.
+        plan: The plan of the runs.
+        runs: The runs that have ended.
 
     Attributes:
-        rounds: Usable runs of each entrant by round, of those that compare times.
-        whole_runs: Those that tell its test accuracy, each with its round.
-        departure: In what the default converges otherwise at the fastest setting; empty if not.
+        rounds: Usable runs of each entrant by round, for rounds that compare times.
+        whole_runs: Runs of each entrant that tell its test accuracy, each with its round.
+        departure: How the default converges differently at the fastest setting; empty if not.
     """
 
     def __init__(self, plan: Plan, runs: Sequence[TrialResult]) -> None:
@@ -67,7 +67,7 @@ class Readings:
         return self._loses(index)
 
     def _loses(self, index: int) -> str:
-        """How far whole runs at the fastest setting are below the default's, if they are."""
+        """Tell how far whole runs at the fastest setting are below the default's; empty if not."""
         mine = [accuracy for _, accuracy in self.whole(index)]
         others = [*self.plan.accuracies, *(accuracy for _, accuracy in self.whole(0))]
         if min(len(mine), len(others)) < LEAST_ROUNDS:
@@ -80,21 +80,21 @@ class Readings:
         return f"its test accuracy is {100 * gain:+.2f} points from the default's own"
 
     def role(self, index: int) -> Role:
-        """What an entrant is verified for."""
+        """Return what an entrant is verified for."""
         return self.plan.entrants[index].role
 
     def is_default(self, index: int) -> bool:
-        """Whether an entrant learns what the default learns, at whatever runtime setting."""
+        """Return whether an entrant learns what the default learns, at any runtime setting."""
         same = self.role(index) is Role.RUNTIME_ONLY and not self.departure
         return self.role(index) is Role.DEFAULT or same
 
     def whole(self, index: int) -> list[tuple[int, float]]:
-        """Test accuracies of an entrant's whole runs in their order, each with its round."""
+        """Return the test accuracies of an entrant's whole runs in order, each with its round."""
         runs = self.whole_runs[index]
         return [(turn, run.test_accuracy) for turn, run in runs if run.test_accuracy is not None]
 
     def of_default(self, last: int | None = None) -> list[float]:
-        """The default's test accuracies over seeds, as known after round ``last``."""
+        """Return the default's test accuracies over seeds, as known after round ``last``."""
         found = list(self.plan.accuracies)
         for index in filter(self.is_default, range(len(self.rounds))):
             known = self.whole(index)
@@ -102,26 +102,26 @@ class Readings:
         return found
 
     def accuracies(self, index: int) -> list[float]:
-        """Test accuracies of an entrant over seeds."""
+        """Return the test accuracies of an entrant over seeds."""
         if self.is_default(index):
             return self.of_default()
         return [accuracy for _, accuracy in self.whole(index)]
 
     def groups(self) -> list[list[float]]:
-        """Test accuracies of everything that learns the same."""
+        """Return the test accuracies, grouped by configurations that learn the same."""
         others = (each for each in range(len(self.rounds)) if not self.is_default(each))
         return [self.of_default(), *map(self.accuracies, others)]
 
     def common(self, index: int) -> list[tuple[TrialResult, TrialResult]]:
-        """The default's run and the entrant's, round by round."""
+        """Return pairs of the default's run and the entrant's, round by round."""
         default, own = self.rounds[0], self.rounds[index]
         return [(default[turn], own[turn]) for turn in sorted(default.keys() & own.keys())]
 
     def no_loss(self, index: int) -> tuple[int, bool]:
-        """How often an entrant's accuracy was looked at, and whether no loss is proven.
+        """Return how often an entrant's accuracy was looked at, and whether no loss is proven.
 
-        The default's own params lose nothing, unless they were seen to converge otherwise. Of
-        what is not tested nothing is claimed.
+        The default's own params lose nothing, unless they were seen to converge differently.
+        Nothing is claimed of entrants that are not tested.
         """
         if self.role(index) is Role.RUNTIME_ONLY:
             return 1, self.is_default(index)
@@ -143,9 +143,9 @@ class Readings:
         return len(looks), False
 
     def verdict(self, index: int) -> bool | None:
-        """Whether a candidate is proven to be what it is for, or refuted; ``None`` while open.
+        """Return whether a candidate is proven or refuted; ``None`` while that is open.
 
-        It is refuted after its last planned look, or as soon as that is not likely to prove it.
+        It is refuted after its last planned look, or as soon as that is unlikely to prove it.
         """
         _, proven = self.no_loss(index)
         if proven:
@@ -161,17 +161,17 @@ class Readings:
         return False if hope < _HOPE else None
 
     def _least_deviation(self, default: Sequence[float]) -> float:
-        """Between the seeds of what is tested against these accuracies of the default."""
+        """Return the least deviation between seeds in tests against these accuracies."""
         if not default:
             return 0.0
         return least_deviation(statistics.fmean(default), self.plan.test_images)
 
 
 def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
-    """What the verification runs prove: the default first, then the others, fastest first.
+    """Return what the verification runs prove: the default first, then others, fastest first.
 
-    Empty unless the default and at least one other were measured in two common rounds. What has
-    no accuracy of its own or by the default's is left out.
+    The result is empty unless the default and at least one other were measured in two common
+    rounds. Configurations without an accuracy, their own or the default's, are left out.
     """
     seen = Readings(plan, runs)
     spread = _Spread(seen.groups(), plan.test_images, plan.config.confidence)
@@ -188,7 +188,7 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
         for index in indices
     ]
     same = [index for index in indices if seen.is_default(index)]
-    # what has the default's very accuracy must not seem better or worse than it by chance
+    # an entrant that shares the default's accuracy must not seem better or worse by chance
     counts = [
         math.inf if index in same and same[1:] else len(seen.accuracies(index))
         for index in indices
@@ -237,7 +237,7 @@ def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
 
 
 def _source(seen: Readings, index: int) -> str:
-    """Where the accuracy comes from, if not from the configuration's own whole runs alone."""
+    """Tell where the accuracy comes from; empty if only from the entrant's own whole runs."""
     plan, words = seen.plan, seen.plan.default.accuracy_from or "its first run"
     if not (plan.accuracies and seen.is_default(index)):
         return ""
@@ -263,16 +263,16 @@ def _confidences(
     spread: _Spread,
     objectives: Sequence[Objective],
 ) -> list[float]:
-    """How sure each one is to be on their front.
+    """Return how sure each one is to be on their front.
 
     Args:
-        verified: The default first.
-        paired: Logarithms of their times by the default's in the same round; their variance is
-            pooled, for two or three rounds say little of their own.
-        counts: How many accuracies each one's mean is of.
-        spread: Of the accuracies.
-        objectives: Of the study. Of what is neither accuracy nor training time the spread is not
-            known, and the figure taken as it is.
+        verified: Verified configurations, the default first.
+        paired: Logarithms of their times over the default's in the same round. Their variance is
+            pooled, because two or three rounds alone say little.
+        counts: How many accuracies each one's mean is taken over.
+        spread: Spread of the accuracies.
+        objectives: The study's objectives. Figures other than accuracy and training time are taken
+            as they are, because their spread is unknown.
     """
     squares = sum((each - statistics.fmean(logs)) ** 2 for logs in paired for each in logs)
     freedom = sum(len(logs) - 1 for logs in paired[1:])
@@ -298,9 +298,9 @@ class _Spread:
     """How test accuracy varies: between seeds (pooled over all configurations) and by sampling.
 
     Args:
-        groups: Test accuracies of each configuration, one a seed.
+        groups: Test accuracies of each configuration, one per seed.
         test_images: Size of the test split.
-        confidence: Of all intervals.
+        confidence: Confidence of all intervals.
     """
 
     def __init__(
@@ -313,14 +313,14 @@ class _Spread:
         self._quantile = (stats.t(self.freedom) if self.freedom else stats.norm()).ppf
 
     def accuracy(self, accuracies: Sequence[float]) -> Interval:
-        """Mean accuracy; its interval covers the seeds and that the images are a sample."""
+        """Return the mean accuracy; its interval covers seeds and the sampling of the images."""
         mean = statistics.fmean(accuracies)
         variance = self.seed_variance / len(accuracies) + self._sampling_variance(mean)
         half = float(self._quantile(0.5 + self.confidence / 2)) * math.sqrt(variance)
         return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
 
     def estimate(self, accuracy: float, count: float) -> Estimate:
-        """A mean accuracy over ``count`` seeds, for comparisons on the same test images."""
+        """Return a mean accuracy over ``count`` seeds, to be compared on the same test images."""
         variance = (
             self.seed_variance / count if self.freedom else self._sampling_variance(accuracy)
         )
@@ -329,10 +329,10 @@ class _Spread:
     def gain(
         self, accuracies: Sequence[float], default: Sequence[float]
     ) -> tuple[Interval, float]:
-        """Difference of the means and its p-value, over seeds, on the same test images.
+        """Return the difference of the means and its p-value, over seeds, on the same test images.
 
-        By the spread of these two, as in the proof of no loss; by that of all configurations where
-        these have too few runs, as what errs more varies more.
+        The spread is that of these two, as in the proof of no loss, because a configuration that
+        errs more varies more. Where these have too few runs, it is that of all configurations.
         """
         gain = statistics.fmean(accuracies) - statistics.fmean(default)
         by_runs, law = 1 / len(accuracies) + 1 / len(default), stats.norm()
@@ -350,13 +350,13 @@ class _Spread:
         return Interval(gain, gain - half, gain + half), p_value
 
     def _sampling_variance(self, accuracy: float) -> float:
-        """Binomial variance, never quite zero (one success and one failure are added)."""
+        """Return the binomial variance, never quite 0 (one success and one failure are added)."""
         bounded = (accuracy * self.test_images + 1) / (self.test_images + 2)
         return bounded * (1 - bounded) / self.test_images
 
 
 def _compare(seen: Readings, index: int, spread: _Spread) -> Comparison:
-    """Compare with the default, whose run comes first in each pair of a round."""
+    """Compare an entrant with the default, whose run comes first in each pair of a round."""
     pairs = seen.common(index)
     logs = [math.log(_time(default) / _time(run)) for default, run in pairs]
     # a run of a share ends before the test split is evaluated, which may need more memory
@@ -395,8 +395,9 @@ def _cost_ratio(
     spread: _Spread,
     least: float = 1.0,
 ) -> CostRatio:
-    """This one's cost by the default's, over ``pairs``; of medians of other pairs without them.
+    """Return an entrant's cost divided by the default's, over ``pairs``.
 
+    With too few pairs, it is the ratio of the medians over ``otherwise``, without an interval.
     Costs below ``least`` are too small to be compared.
     """
     costs = [(cost(default), cost(run)) for default, run in pairs]
@@ -413,7 +414,7 @@ def _cost_ratio(
 
 
 def _log_interval(logs: Sequence[float], spread: _Spread) -> Interval:
-    """Geometric mean with its Student interval."""
+    """Return the geometric mean with its Student interval."""
     mean = statistics.fmean(logs)
     half = 0.0
     if len(logs) > 1:
@@ -423,7 +424,7 @@ def _log_interval(logs: Sequence[float], spread: _Spread) -> Interval:
 
 
 def _log_p_value(logs: Sequence[float]) -> float:
-    """Two-sided p-value of "the mean of ``logs`` is 0"."""
+    """Return the two-sided p-value of "the mean of ``logs`` is 0"."""
     error = statistics.stdev(logs) / math.sqrt(len(logs))
     if not error:
         return float(statistics.fmean(logs) == 0)

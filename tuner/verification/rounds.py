@@ -2,11 +2,11 @@
 
 A campaign verifies the next candidate for "no loss", the runtime setting and some trade-offs.
 Where runs side by side save time, the candidate's accuracy comes first: times are compared only
-once it is proven. What a refuted candidate has shown goes back into the search, which goes on
+once it is proven. The results of a refuted candidate go back into the search, which continues
 while there is time for another campaign.
 
-Rounds are kept in the study's folder when they are added, so that an interrupted verification
-goes on with the same configurations and seeds.
+Rounds are saved in the study's folder when they are added, so that an interrupted verification
+resumes with the same configurations and seeds.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from tuner.verification.plan import (
 from tuner.verification.proof import Readings, summarize
 
 Beside = Callable[[TrialResult], SideBySide | None]
-"""How the accuracy of a point is had side by side with other runs, see ``Strategy.beside``."""
+"""Tells how to measure a point's accuracy side by side with others, see ``Strategy.beside``."""
 
-_FOR_TRADE_OFFS = 0.15  # most of the time left that trade-offs may take beside a candidate
-_SECOND_CHANCE = 1.5  # times the time that is kept, for another candidate if the first fails
-_OVERTIME = 0.25  # of the budget, that verification may take beyond it while nothing is proven
+_FOR_TRADE_OFFS = 0.15  # of the time left, at most, for trade-offs while the search continues
+_SECOND_CHANCE = 1.5  # times the time that is reserved, for another candidate if the first fails
+_OVERTIME = 0.25  # of the budget, for verification beyond it while nothing is proven
 _LEAST_OVERTIME_S = 15.0  # the same where the budget is very small
 
 
@@ -52,13 +52,13 @@ class Verification:
     """Decides which runs verify what.
 
     Args:
-        config: Of the study.
-        folder: Of the study: holds the rounds and the runs.
-        objectives: Of the study.
-        constraints: Of the study.
+        config: The study's configuration.
+        folder: The study's folder, which holds the rounds and the runs.
+        objectives: The study's objectives.
+        constraints: The study's constraints.
         test_images: Size of the test split.
         shortest: Iterations of the shortest training of interest.
-        beside: How the accuracy of a point is had side by side with other runs.
+        beside: Tells how to measure a point's accuracy side by side with other runs.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Verification:
     # -- what is known --------------------------------------------------------------------------
 
     def begin(self, known: KnownDefault) -> None:
-        """Learn what all is compared with, and which rounds an earlier session added."""
+        """Learn the default to compare with, and the rounds that an earlier session added."""
         kept = self._folder.facts.get("verification") or {"entrants": [], "rounds": []}
         others = [Entrant.from_json(each) for each in kept["entrants"]]
         self._plan = Plan(
@@ -96,11 +96,11 @@ class Verification:
         )
 
     def summary(self) -> tuple[Verified, ...]:
-        """What is verified so far."""
+        """Return what is verified so far."""
         return summarize(self._plan, self._runs()) if self._plan else ()
 
     def notes(self) -> tuple[str, ...]:
-        """What verification showed beside its figures, in words."""
+        """Tell in words what verification showed apart from its figures."""
         if self._plan is None:
             return ()
         seen = Readings(self._plan, self._runs())
@@ -120,7 +120,7 @@ class Verification:
         return tuple(notes)
 
     def next_looks(self) -> LookPlan:
-        """When the next candidate will be looked at."""
+        """Return the looks planned for the next candidate."""
         plan = self._known
         beside = self._beside(plan.default)
         counts = look_counts(plan.config, beside.at_once if beside else 1)
@@ -131,12 +131,15 @@ class Verification:
 
     @property
     def proven_speedup(self) -> float:
-        """Of the fastest that is proven to lose nothing; 1 while none is."""
+        """Speed-up of the fastest that is proven to lose nothing; 1 while none is."""
         lossless = (each for each in self.summary() if each.loses_nothing and each.is_faster)
         return max((each.speedup for each in lossless), default=1.0)
 
     def sure_s(self, points: Sequence[TrialResult]) -> float:
-        """Least training time, s, sure to lose nothing: proven, or of the default's own."""
+        """Return the least training time (s) sure to lose nothing.
+
+        It is that of a proven configuration, or of the default's own params.
+        """
         plan = self._known
         same = [] if Readings(plan, self._runs()).departure else self._runtime_only(points)
         proven_s = train_time_s(plan.default) / self.proven_speedup
@@ -162,15 +165,15 @@ class Verification:
 
     @property
     def open(self) -> bool:
-        """Whether a campaign is under way that is not decided."""
+        """Whether a campaign is under way and not decided."""
         return bool(self._plan and self._active())
 
     def whole_runs(self) -> list[TrialResult]:
-        """Runs to the end, whose curves tell as much as those of trials."""
+        """Return the runs to the end, whose curves tell as much as those of trials."""
         return [each for each in self._runs() if each.usable and not each.trial.projected]
 
     def describe(self) -> str:
-        """What the round under way verifies, in a few words."""
+        """Describe what the round under way verifies, in a few words."""
         plan = self._known
         order = plan.rounds[-1] if plan.rounds else ()
         names = ", ".join(
@@ -182,23 +185,23 @@ class Verification:
         return f"{what}, round {len(plan.rounds)}"
 
     def pending(self) -> list[Trial]:
-        """Runs of rounds that were begun and not ended."""
+        """Return the runs still to do in rounds that were begun."""
         if self._plan is None:
             return []
         done = {each.trial.number for each in self._runs()}
         return [each for each in self._plan.trials() if each.number not in done]
 
     def reserve_s(self, points: Sequence[TrialResult], chances: Chances) -> float:
-        """Seconds that the next campaign needs, without trade-offs.
+        """Return the seconds to reserve for the next campaign, without trade-offs.
 
         Args:
-            points: All that may be verified.
-            chances: Of the points.
+            points: All points that may be verified.
+            chances: Estimates the chances of the points.
         """
         if self._plan is None or not self._config.verify.finalists:
             return 0.0
         picked = self._picked(points, chances, self._most_while_searching_s)
-        if not (picked or self._known.rounds):  # a study never ends with nothing verified
+        if not (picked or self._known.rounds):  # every study verifies something
             return self._cost_s(self._least(points))
         if not picked:  # what is found too late to be compared with the default is of no use
             return 2 * LEAST_ROUNDS * self._known.cost_s([0])
@@ -206,7 +209,7 @@ class Verification:
 
     @property
     def _has_proven(self) -> bool:
-        """Whether a candidate was proven already."""
+        """Whether a candidate is proven already."""
         seen = Readings(self._known, self._runs())
         roles = [each.role for each in self._known.entrants]
         return any(role in CANDIDATES and seen.verdict(index) for index, role in enumerate(roles))
@@ -219,13 +222,13 @@ class Verification:
     def next_round(
         self, points: Sequence[TrialResult], chances: Chances, left_s: float, *, last: bool
     ) -> list[Trial]:
-        """The runs of one more round; none where nothing is open, or there is no time for it.
+        """Begin one more round and return its runs; none if nothing is open or time is short.
 
         Args:
-            points: All that may be verified.
-            chances: Of the points.
+            points: All points that may be verified.
+            chances: Estimates the chances of the points.
             left_s: Seconds left of the study's budget.
-            last: Whether the search has ended, so that what is left is all for verification.
+            last: Whether the search has ended, so that all the time left is for verification.
         """
         if self._plan is None or not self._config.verify.finalists:
             return []
@@ -249,7 +252,7 @@ class Verification:
         return self.pending()
 
     def _order(self, plan: Plan, active: Sequence[int]) -> tuple[int, ...]:
-        """The next round: accuracies side by side while one is open, then times in turns."""
+        """Return the next round: accuracies side by side while one is open, then times."""
         seen = Readings(plan, self._runs())
         for index in active:
             beside = plan.entrants[index].beside
@@ -258,9 +261,9 @@ class Verification:
         return plan.turned([0, *active])
 
     def _fits(self, order: Sequence[int], left_s: float) -> bool:
-        """Whether there is time for a further round, or it has to be run all the same.
+        """Return whether there is time for a further round, or it must run regardless.
 
-        Less than the least rounds would prove nothing, so that what is in one is owed these.
+        Fewer than ``LEAST_ROUNDS`` would prove nothing, so an entrant of one is owed as many.
         """
         plan = self._known
         if 0 in order:
@@ -271,7 +274,7 @@ class Verification:
         return plan.cost_s(order) + timed_s <= allowed_s
 
     def _numbers(self, entrants: Sequence[Entrant]) -> range:
-        """The indices that new entrants will have."""
+        """Return the indices that new entrants will have."""
         count = len(self._known.entrants)
         return range(count, count + len(entrants))
 
@@ -285,7 +288,7 @@ class Verification:
         )
 
     def _active(self) -> list[int]:
-        """Entrants of the campaign that is under way and not decided."""
+        """Return the undecided entrants of the campaign that is under way."""
         runs = self._runs()
         seen = Readings(self._known, runs)
         open_ = [index for index in range(1, len(seen.rounds)) if self._is_open(index, seen, runs)]
@@ -294,7 +297,7 @@ class Verification:
         return open_ if others else []
 
     def _is_open(self, index: int, seen: Readings, runs: Sequence[TrialResult]) -> bool:
-        """Whether further rounds of an entrant would tell more."""
+        """Return whether further rounds of an entrant would tell more."""
         plan, role = self._known, seen.role(index)
         if role is Role.RUNTIME_ONLY:
             return plan.owes(index)
@@ -306,7 +309,7 @@ class Verification:
         return verdict and plan.entrants[index].beside is not None and plan.owes(index)
 
     def _owed(self) -> list[int]:
-        """The runtime setting, if rounds that it needs are still to come."""
+        """Return the runtime setting, if rounds that it needs are still to come."""
         plan = self._known
         return [
             index
@@ -315,7 +318,7 @@ class Verification:
         ]
 
     def _unsure(self) -> list[int]:
-        """The runtime setting and what is proven, while further rounds may tell their times."""
+        """Return the runtime setting and proven entrants whose times may get further rounds."""
         plan, seen = self._known, Readings(self._known, self._runs())
         return [
             index
@@ -329,7 +332,7 @@ class Verification:
     def _campaign(
         self, points: Sequence[TrialResult], chances: Chances, left_s: float, *, last: bool
     ) -> list[Entrant]:
-        """New entrants of a campaign that there is time for."""
+        """Return new entrants for a campaign that there is time for."""
         plan = self._known
         first = not plan.rounds
         allowed_s = min(left_s, self._most_while_searching_s)
@@ -364,9 +367,9 @@ class Verification:
         return max(_OVERTIME * self._config.budget.time_s, _LEAST_OVERTIME_S)
 
     def _least(self, points: Sequence[TrialResult]) -> list[Entrant]:
-        """What a study verifies at least, however little time it has left.
+        """Return what a study verifies at least, however little time it has left.
 
-        The runtime setting, or else what is verified soonest.
+        This is the runtime setting, or else what is verified soonest.
         """
         runtime = self._runtime_only(points)
         if runtime and self._cost_s(runtime) <= self._most_while_searching_s + self._overtime_s:
@@ -378,9 +381,9 @@ class Verification:
     def _picked(
         self, points: Sequence[TrialResult], chances: Chances, most_s: float = math.inf
     ) -> list[Entrant]:
-        """The runtime setting, if it was not verified yet, and the most promising candidate.
+        """Return the runtime setting, if not verified yet, and the most promising candidate.
 
-        As far as they can be verified within ``most_s`` seconds.
+        They are returned only as far as they can be verified within ``most_s`` seconds.
         """
         picked: list[Entrant] = []
         if Role.RUNTIME_ONLY not in [each.role for each in self._known.entrants]:
@@ -394,7 +397,7 @@ class Verification:
         return picked
 
     def _planned(self, picked: Sequence[Entrant], left_s: float) -> list[Entrant]:
-        """Candidates with as many looks as there is time for: a level kept back proves nothing."""
+        """Plan as many looks as there is time for: a level that is not spent proves nothing."""
         plan, numbers = self._known.with_entrants(picked), self._numbers(picked)
         left_s += 0.0 if self._has_proven else self._overtime_s
         left_s -= plan.times_s([*self._owed(), *numbers])
@@ -412,7 +415,7 @@ class Verification:
         return [Entrant(found, Role.RUNTIME_ONLY)] if found else []
 
     def _candidates(self, points: Sequence[TrialResult], chances: Chances) -> list[TrialResult]:
-        """Those that promise what is sought beyond what is proven already, the best first."""
+        """Return points that promise what is sought beyond what is proven, the best first."""
         seen = Readings(self._known, self._runs())
         return promising(
             points,
@@ -433,7 +436,10 @@ class Verification:
         return Entrant(point, self._sought, self._beside(point) if long else None)
 
     def _expected_s(self, point: TrialResult, chance: float) -> float:
-        """Seconds of a candidate; side by side, times are measured only once it is proven."""
+        """Return the expected seconds of verifying a candidate.
+
+        With runs side by side, its times are measured only once it is proven.
+        """
         entrant = self._entrant(point)
         whole_s = self._cost_s([entrant])
         plan, numbers = self._known.with_entrants([entrant]), self._numbers([entrant])
@@ -441,7 +447,7 @@ class Verification:
         return whole_s - (1 - chance) * later_s
 
     def _cost_s(self, entrants: Sequence[Entrant]) -> float:
-        """Seconds of the rounds after which a campaign can be decided, and of those owed."""
+        """Return the seconds of the rounds that decide a campaign, and of those owed."""
         plan, numbers = self._known.with_entrants(entrants), self._numbers(entrants)
         return plan.accuracy_s(numbers) + plan.times_s([*self._owed(), *numbers])
 

@@ -88,7 +88,7 @@ class Trial(object):
         return clock() - self._last_event
 
     def stop_requested(self):
-        """Whether the host has created the stop file."""
+        """Check whether the host has created the stop file."""
         return os.path.exists(os.path.join(self.folder, "stop"))
 
     def close(self):
@@ -113,13 +113,13 @@ def _loaded_blas():
 
 
 def serial_openblas():
-    """Whether BLAS is an OpenBLAS for one thread, which several at once make compute wrongly."""
+    """Check for a one-thread OpenBLAS, which computes wrongly if several threads call it."""
     library = _loaded_blas()
     return hasattr(library, "openblas_get_parallel") and library.openblas_get_parallel() == 0
 
 
 def blas_report():
-    """What the BLAS in this process says of itself: thread count and CPU kernel, where it can."""
+    """Return the thread count and CPU kernel of this process's BLAS, as far as it tells."""
     report, library = {}, _loaded_blas()
     for symbol in (
         "openblas_get_num_threads",
@@ -271,7 +271,7 @@ def _check_loss(trial, iteration, loss):
 
 
 def _check_learning(trial, iteration, loss, accuracy):
-    """Some back ends hide divergence: no NaN, the loss just stays at that of blind guessing."""
+    """Raise on hidden divergence: no NaN, the loss just stays at that of blind guessing."""
     blind = loss > 0.98 * math.log(trial.classes) and accuracy < 1.5 / trial.classes
     if blind and iteration >= 200:
         raise Diverged(

@@ -32,7 +32,7 @@ def flat_features(trial):
 
 
 def first_weights(trial):
-    """The four layers' (weights, biases), float32; a seed always gives the same.
+    """Return the four layers' (weights, biases), float32; a seed always gives the same.
 
     Convolutions are (out, in, height, width), full layers (out, in) over features in the order
     channel, height, width. Uniform within sqrt(3 / fan in), Caffe's filler "xavier" (Glorot and
@@ -54,7 +54,7 @@ def first_weights(trial):
 
 
 def channels_last_weights(trial):
-    """The same for images whose channels are last: (height, width, in, out), and (in, out)."""
+    """Yield the first weights with channels last: (height, width, in, out), and (in, out)."""
     inputs = (trial.channels,) + FEATURES
     for (weights, biases), maps in zip(first_weights(trial), inputs):
         moved = weights.reshape(len(weights), maps, -1).transpose(2, 1, 0)

@@ -23,7 +23,7 @@ _arrays = {}
 
 
 def files_of(trial):
-    """The network and the solver of a trial."""
+    """Return the network and solver of a trial."""
     return QUICK if (trial.model, trial.dataset) == ("default", "cifar10") else LENET
 
 
@@ -45,7 +45,7 @@ def load(trial, split):
 
 
 def read(path):
-    """An idx file as an array."""
+    """Read an idx file as an array."""
     shape, _, buffer, offset = worker_api.read_idx(path)
     return np.frombuffer(buffer, np.uint8, offset=offset).reshape(shape)
 

@@ -123,7 +123,7 @@ def prepare(trial):
 
 
 def report():
-    """What is in effect, asked of Caffe2 and of its BLAS."""
+    """Return what is in effect according to Caffe2 and its BLAS."""
     return dict(worker_api.blas_report(), blas=workspace.C.get_build_options()["BLAS_INFO"])
 
 

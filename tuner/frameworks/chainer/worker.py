@@ -32,7 +32,7 @@ class OwnExample(chainer.ChainList):
         return self[2](functions.relu(self[1](hidden)))
 
     def optimizer(self, trial):
-        """Sets the optimizer up; returns it and what is done before each iteration."""
+        """Set up the optimizer; return it and what to do before each iteration."""
         return chainer.optimizers.Adam(trial.learning_rate).setup(self), lambda _: None
 
 
@@ -57,7 +57,7 @@ class LeNet(chainer.ChainList):
         return self[3](functions.relu(self[2](images)))
 
     def optimizer(self, trial):
-        """Sets the optimizer up; returns it and what is done before each iteration."""
+        """Set up the optimizer; return it and what to do before each iteration."""
         optimizer = chainer.optimizers.MomentumSGD(momentum=worker_lenet.MOMENTUM).setup(self)
         optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(worker_lenet.WEIGHT_DECAY))
         biases = [layer.b.update_rule.hyperparam for layer in self]
@@ -98,7 +98,7 @@ def prepare(trial):
 
 
 def keeps(size):
-    """Whether malloc takes a block of this size from what it keeps, and not from the system."""
+    """Check whether malloc takes a block of this size from what it keeps, not the system."""
     library = ctypes.CDLL(None)
     library.malloc.restype = ctypes.c_void_p
     library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
@@ -109,7 +109,7 @@ def keeps(size):
 
 
 def report():
-    """What is in effect, asked of NumPy's OpenBLAS and of the C library's malloc."""
+    """Return what is in effect according to NumPy's OpenBLAS and the C library's malloc."""
     with open("/proc/self/maps") as maps:
         path = re.search(r"/\S+/numpy\.libs/\S*openblas\S*", maps.read()).group()
     openblas = ctypes.CDLL(path)

@@ -105,7 +105,7 @@ def prepare(trial):
 
 
 def report():
-    """What is in effect, asked of CNTK and of its MKL."""
+    """Return what is in effect according to CNTK and its MKL."""
     with open("/proc/self/maps") as maps:
         mkl = ctypes.CDLL(re.search(r"/\S+/libmklml_intel\.so", maps.read()).group())
     threads = cntk.cntk_py.get_max_num_cputhreads()

@@ -25,7 +25,7 @@ _in_effect = {}
 
 
 def stage(filters, side, activation=None):
-    """A convolution and what pools it."""
+    """Return a convolution and its pooling."""
     return [layers.Conv2D(filters, side, activation=activation), layers.MaxPooling2D(2)]
 
 
@@ -105,7 +105,7 @@ def prepare(trial):
 
 
 def report():
-    """What is in effect, asked of Keras and of its back end.
+    """Return what is in effect according to Keras and its back end.
 
     TensorFlow's threads within an operation are those of its pools that keep the process's name.
     """

@@ -25,7 +25,7 @@ class InversePolicy(mx.lr_scheduler.LRScheduler):
 
 
 def full(data, name, units, **attributes):
-    """A full layer; ``attributes`` are those of its bias."""
+    """Return a full layer; ``attributes`` are those of its bias."""
     bias = mx.sym.Variable(name + "_bias", **attributes)
     return mx.sym.FullyConnected(data, bias=bias, num_hidden=units, name=name)
 
@@ -119,7 +119,7 @@ def prepare(trial):
 
 
 def report():
-    """What is in effect, asked of MXNet and of the OpenMP library it is linked to."""
+    """Return what is in effect according to MXNet and the OpenMP library it is linked to."""
     onednn = mx.runtime.Features().is_enabled("MKLDNN")
     onednn = onednn and mx.util.getenv("MXNET_MKLDNN_ENABLED") != "0"
     threads = mx.base._LIB.omp_get_max_threads()

@@ -57,7 +57,7 @@ class CaffeSGD(opt.SGD):
 
 
 def set_caffe_weights(net, trial):
-    """The first weights that all frameworks share; full layers are (in, out) here."""
+    """Set the first weights that all frameworks share; full layers are (in, out) here."""
     layers = (net.conv1, net.conv2, net.linear1, net.linear2)
     for each, (weights, _) in zip(layers, worker_lenet.first_weights(trial)):
         values = weights.T if weights.ndim == 2 else weights
@@ -121,7 +121,7 @@ def prepare(trial):
 
 
 def report():
-    """What is in effect, asked of SINGA and of its BLAS."""
+    """Return what is in effect according to SINGA and its BLAS."""
     return dict(worker_api.blas_report(), **_in_effect)
 
 

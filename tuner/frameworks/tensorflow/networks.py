@@ -15,7 +15,7 @@ norm = functools.partial(tf.nn.lrn, depth_radius=4, bias=1.0, alpha=0.001 / 9, b
 
 
 def convolve(maps, layer, padding="SAME"):
-    """A convolution."""
+    """Apply a convolution."""
     return tf.nn.bias_add(tf.nn.conv2d(maps, layer[0], 1, padding), layer[1])
 
 
@@ -25,7 +25,7 @@ def pool(maps, side=2):
 
 
 def full(features, layer):
-    """A full layer."""
+    """Apply a full layer."""
     return tf.reshape(features, (features.shape[0], -1)) @ layer[0] + layer[1]
 
 
@@ -38,7 +38,7 @@ def drawn(trial, shapes, deviations, biases):
 
 
 def adam(values):
-    """Applies gradients as TensorFlow 1's Adam does."""
+    """Return an update like that of TensorFlow 1's Adam."""
     slots = [[tf.Variable(tf.zeros_like(value)) for value in values] for _ in range(2)]
 
     def update(gradients, rate, iteration):
@@ -53,7 +53,7 @@ def adam(values):
 
 
 def sgd(values, momentum, rates, decays):
-    """Applies gradients as Caffe does; relative rates and weight decay are given by value."""
+    """Return an update like Caffe's; relative rates and weight decay are given by value."""
     slots = [tf.Variable(tf.zeros_like(value)) for value in values]
 
     def update(gradients, rate, _):

@@ -101,7 +101,7 @@ def prepare(trial):
 
 
 def report():
-    """What is in effect, asked of TensorFlow's build, of its compiled function and its threads.
+    """Return what is in effect according to TensorFlow's build, compiled function and threads.
 
     The threads that run operations have a name; those within an operation keep the process's.
     """

@@ -44,7 +44,7 @@ LENET = (worker_lenet.first_weights, worker_lenet.SCALE, (2, 2), relu, False) + 
 
 
 def stage(model, maps, biases, side):
-    """What follows a convolution, in the order of each model's authors."""
+    """Apply what follows a convolution, in the order of each model's authors."""
     biases = biases.dimshuffle("x", 0, "x", "x")
     if model is COLOURS:
         return pool_2d(relu(maps + biases), (side, side), ignore_border=True)
@@ -54,7 +54,7 @@ def stage(model, maps, biases, side):
 
 
 def descend(cost, layers, rate, momentum, decay, bias_rate):
-    """The updates of SGD with momentum and weight decay."""
+    """Yield the updates of SGD with momentum and weight decay."""
     for values, factor in (pair for layer in layers for pair in zip(layer, (1, bias_rate))):
         change = rate * factor * (T.grad(cost, values) + decay * values)
         if momentum:

@@ -105,7 +105,7 @@ def prepare(trial):
 
 
 def report():
-    """What is in effect, asked of PyTorch itself, and of BLAS where that is a library."""
+    """Return what is in effect according to PyTorch, and to BLAS where that is a library."""
     second = _in_effect["net"][2].weight  # of one channel both formats are the same
     last = second.is_contiguous(memory_format=torch.channels_last)
     onednn = torch._C._get_mkldnn_enabled()

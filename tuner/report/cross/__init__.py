@@ -1,6 +1,6 @@
-"""What studies across frameworks found: each one against its own default, and a front of all.
+"""Reports across frameworks: each one against its own default, and a front over all.
 
-Frameworks were measured one after the other: what is said of two of them carries no p-value.
+Frameworks are measured one after the other, so comparisons between two of them have no p-value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the report across frameworks: a page, a picture and the data for programs."""
+"""Write the report across frameworks: a page, a picture and data for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.values.results import CrossResult, StudyResult, front_of
 
 
 def write_cross_report(result: CrossResult, folder: Path) -> list[Path]:
-    """Write ``report.html``, ``front.png`` and ``front.json`` into ``folder``, which is made.
+    """Write ``report.html``, ``front.png`` and ``front.json`` into ``folder``, created if needed.
 
     Returns:
         The three paths, in that order.
@@ -20,7 +20,7 @@ def write_cross_report(result: CrossResult, folder: Path) -> list[Path]:
     Raises:
         StorageError: If the folder cannot be written to.
     """
-    # drawing costs a second of imports that a failing study need not pay
+    # the drawing libraries take a second to import: a failing study skips that
     from tuner.report.cross.page import render_cross_page
     from tuner.report.cross.picture import draw_cross
 
@@ -33,13 +33,13 @@ def write_cross_report(result: CrossResult, folder: Path) -> list[Path]:
 
 
 def cross_json(result: CrossResult) -> dict[str, Any]:
-    """The comparison as plain JSON values, in the units of ``front_json``.
+    """Return the comparison as plain JSON values, in the units of ``front_json``.
 
     Returns:
         ``cross_id``, ``dataset``, ``model``, ``machine``, ``warnings``, ``budget_s``,
-        ``complete``, ``command``; ``ledger`` (a framework each: ``framework``, ``title``,
+        ``complete``, ``command``; ``ledger`` (one entry per framework: ``framework``, ``title``,
         ``study_id``, ``answers``, ``default`` and ``best`` as in a study's ``verified``);
-        ``no_loss_geometric_mean`` (a ratio; what is not proven counts as 1); ``front`` (over all
+        ``no_loss_geometric_mean`` (a ratio; unproven ones count as 1); ``front`` (over all
         frameworks on the validation split, unverified: ``framework``, ``trial_number``,
         ``params``, ``metrics``); ``left_out`` (``framework``, ``reason``); ``studies`` (each
         framework's whole ``front_json``).

@@ -33,16 +33,16 @@ COLUMNS = (
 """Headings of the figures in two lines, in the order of ``LedgerRow.cells``."""
 
 ANSWERS = 3
-"""How many of them, the first, are the three answers."""
+"""Number of leading columns that hold the three answers."""
 
 WORTH = 5.0
-"""A framework whose no-loss speed-up is below it says why."""
+"""The report explains every no-loss speed-up below this."""
 
 _MOST_NAMED = 4  # frameworks that a headline can name one by one
 NOT_PROVEN = "not proven"
 
 Cell = tuple[str, str, str]
-"""Value, interval (or the default's value) and p-value (or a remark); each may be empty."""
+"""Value, interval (or the default's value) and p-value (or a remark); any may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class LedgerRow:
     """One framework in the ledger.
 
     Attributes:
-        title: Of the framework, told apart from others of the same title.
+        title: Title of the framework, made unique if others have the same title.
         study: Its study.
         default: Its verified default.
-        best: The configuration that stands for it: its no-loss answer, if it has one.
-        cells: The figures under ``COLUMNS``, rounded for print: the three answers, each of its
-            own configuration, then those of ``best``.
+        best: The configuration that represents it: its no-loss answer, if it has one.
+        cells: The figures under ``COLUMNS``, rounded for print: the three answers, each with its
+            own configuration, then the figures of ``best``.
     """
 
     title: str
@@ -66,13 +66,13 @@ class LedgerRow:
 
 
 def ledger(result: CrossResult) -> list[LedgerRow]:
-    """A row for each framework of which something was verified, in their order."""
+    """Return a row for each framework with a verified result, in their order."""
     names = titles(result)
     return [_row(names[study.framework], study) for study in result.studies if study.verified]
 
 
 def titles(result: CrossResult) -> dict[str, str]:
-    """What each framework is called in print, by its name; never two of them the same."""
+    """Return the printed title of each framework, by name; no two are the same."""
     seen = Counter(each.title for each in result.outcomes)
     return {
         each.framework: printable(
@@ -83,10 +83,10 @@ def titles(result: CrossResult) -> dict[str, str]:
 
 
 def finest(study: StudyResult) -> Verified:
-    """The point that stands for a verified study.
+    """Return the point that represents a verified study.
 
-    Its first answer (no loss, or same accuracy), else its most accurate one, else what came
-    closest to no loss, else the fastest of all.
+    It is the first answer (no loss, or same accuracy), else the most accurate configuration, else
+    the one that came closest to no loss, else the fastest of all.
     """
     found = proven(study)
     return (
@@ -116,7 +116,7 @@ def _row(title: str, study: StudyResult) -> LedgerRow:
 
 
 def _answer_cells(study: StudyResult, rows: dict[str, VerifiedRow]) -> tuple[Cell, Cell, Cell]:
-    """No-loss speed-up, runtime-only speed-up, best gain in accuracy."""
+    """Return the cells of no-loss speed-up, runtime-only speed-up and best accuracy gain."""
     found, tried = proven(study), best_tried(study)
     if study.default_part:
         return _part_cell(study, rows), (NOT_PROVEN, "", ""), (NOT_PROVEN, "", "")
@@ -140,20 +140,20 @@ def _speed_cell(point: Verified | None, rows: dict[str, VerifiedRow], why: str) 
 
 
 def _part_cell(study: StudyResult, rows: dict[str, VerifiedRow]) -> Cell:
-    """What stands in place of a no-loss speed-up where only the default's first part is known."""
+    """Return the no-loss cell of a study that knows only the first part of its default."""
     point = same_accuracy(study)
     return NOT_PROVEN, "same accuracy", f"{rows[point.name].speedup[0]}×" if point else NOT_PROVEN
 
 
 def p_text(p: float | None) -> str:
-    """A p-value in two digits: "p 0.24", "p <0.001"."""
+    """Format a p-value with two digits: "p 0.24", "p <0.001"."""
     if p is None or math.isnan(p):
         return ""
     return "p <0.001" if p < 0.001 else f"p {p:.2g}"
 
 
 def cost_cell(cost: CostRatio | None) -> Cell:
-    """A cost against the default's as a difference in percent: minus is less."""
+    """Format a cost as its difference from the default's in percent; minus is less."""
     if cost is None or math.isnan(cost.value):
         return ("-", "", "")
     if cost.low is None or cost.high is None:
@@ -167,14 +167,14 @@ def _change(ratio: float) -> str:
 
 
 def cross_header(result: CrossResult) -> str:
-    """What was compared: "Frameworks compared · mnist · model lenet · cores 2 of 2"."""
+    """Describe what was compared: "Frameworks compared · mnist · model lenet · cores 2 of 2"."""
     facts = ["Frameworks compared", result.dataset, f"model {result.model}"]
     facts += [f"cores {result.machine['cores']}"] if "cores" in result.machine else []
     return printable(" · ".join([*facts, f"study {result.cross_id}"]))
 
 
 def cross_headline(result: CrossResult) -> list[str]:
-    """What was found, in lines that every reader may quote."""
+    """Return the findings in lines that can be quoted."""
     rows = ledger(result)
     if not rows:
         return ["Not verified: nothing may be claimed of any framework."]
@@ -206,9 +206,9 @@ def _gained_line(rows: list[LedgerRow], gained: list[LedgerRow]) -> str:
 
 
 def no_loss_mean(result: CrossResult) -> float | None:
-    """Geometric mean of the no-loss speed-ups of all that were studied; unproven ones are 1.
+    """Return the geometric mean of the no-loss speed-ups of all studies; unproven ones are 1.
 
-    ``None`` where nothing of any framework was verified.
+    It is ``None`` if nothing was verified for any framework.
     """
     if not any(each.verified for each in result.studies):
         return None
@@ -219,7 +219,7 @@ def no_loss_mean(result: CrossResult) -> float | None:
 
 
 def mean_line(result: CrossResult) -> str:
-    """The mean over all frameworks in words; empty where nothing was verified."""
+    """Describe the mean over all frameworks; empty if nothing was verified."""
     mean = no_loss_mean(result)
     if mean is None:
         return ""
@@ -233,12 +233,16 @@ def mean_line(result: CrossResult) -> str:
 
 
 def cross_lines(result: CrossResult) -> list[str]:
-    """The findings in a few lines: the headline and the mean over all frameworks."""
+    """Return the findings in a few lines: the headline and the mean over all frameworks."""
     return [*cross_headline(result), *filter(None, [mean_line(result)])]
 
 
 def cross_metrics(result: CrossResult) -> dict[str, float]:
-    """``no_loss_geometric_mean``, and ``no_loss_speedup.caffe`` of each framework verified."""
+    """Return the figures to sort comparisons by; empty if nothing was verified.
+
+    They are ``no_loss_geometric_mean`` and, for each verified framework, its speed-up, such as
+    ``no_loss_speedup.caffe``.
+    """
     mean = no_loss_mean(result)
     if mean is None:
         return {}
@@ -251,7 +255,7 @@ def cross_metrics(result: CrossResult) -> dict[str, float]:
 
 
 def shortfalls(result: CrossResult) -> list[tuple[str, str]]:
-    """Title and reason of every framework of the ledger whose speed-up is below ``WORTH``."""
+    """Return title and reason of each ledger framework with a no-loss speed-up below ``WORTH``."""
     return [
         (row.title, _why_short(row.study))
         for row in ledger(result)
@@ -260,7 +264,7 @@ def shortfalls(result: CrossResult) -> list[tuple[str, str]]:
 
 
 def _why_short(study: StudyResult) -> str:
-    """Why its no-loss speed-up is below ``WORTH``."""
+    """Explain why a study's no-loss speed-up is below ``WORTH``."""
     if study.default_part:
         answer = three_answers(study)[0].sentence
         return f"not proven: only the first part of the default was trained. {answer}"
@@ -276,7 +280,7 @@ def _why_short(study: StudyResult) -> str:
 
 
 def _part_lines(rows: list[LedgerRow]) -> list[str]:
-    """Of which frameworks only the default's first part is known, and what is proven of them."""
+    """List frameworks that know only the first part of their default, with what is proven."""
     parts = [
         f"{row.title} ({f'{point.speedup:.1f}x' if point else NOT_PROVEN})"
         for row in rows
@@ -292,7 +296,7 @@ def _part_lines(rows: list[LedgerRow]) -> list[str]:
 
 
 def _gains(faster: list[LedgerRow]) -> str:
-    """Every gain, or of many the least and the greatest."""
+    """List every gain; for more than four frameworks only the least and the greatest."""
     if len(faster) <= _MOST_NAMED:
         return ", ".join(f"{each.title} {_gain(each)}" for each in faster)
     ordered = sorted(faster, key=lambda each: each.best.point.speedup)
@@ -311,7 +315,7 @@ def _figures(row: LedgerRow, praise: str) -> str:
 
 
 def cross_notes(result: CrossResult) -> list[str]:
-    """How the figures came about and what they do not say, one line each."""
+    """Explain how the figures were obtained and what they do not show, one line each."""
     rows = ledger(result)
     notes = []
     if rows:
@@ -345,7 +349,7 @@ def cross_notes(result: CrossResult) -> list[str]:
 
 
 def _projections(rows: list[LedgerRow]) -> list[str]:
-    """Which of the times are not those of whole trainings."""
+    """List the training times that are projections rather than whole trainings."""
     names = [
         f"{row.title} ({' and '.join(measured)})"
         for row in rows
@@ -357,7 +361,7 @@ def _projections(rows: list[LedgerRow]) -> list[str]:
 
 
 def _gaps(rows: list[LedgerRow]) -> list[str]:
-    """Why some costs have no interval, or no value at all."""
+    """Explain why some costs have no interval, or no value at all."""
     gaps: dict[str, list[str]] = {}
     for row in rows:
         versus = row.best.point.against_default
@@ -369,13 +373,13 @@ def _gaps(rows: list[LedgerRow]) -> list[str]:
 
 
 def reasons(result: CrossResult) -> list[tuple[str, str]]:
-    """Title and reason of every framework that the ledger leaves out."""
+    """Return title and reason of every framework that the ledger leaves out."""
     names = titles(result)
     return [(names[each.framework], printable(each.reason)) for each in result.left_out]
 
 
 def cross_interruption(result: CrossResult) -> str:
-    """How to go on after a stop; empty for a complete one."""
+    """Tell how to resume an interrupted comparison; empty for a complete one."""
     if result.complete:
         return ""
     return f"Interrupted: what is here was measured; resume with {result.command}"

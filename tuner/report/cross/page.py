@@ -30,7 +30,7 @@ from tuner.values.results import CrossResult, StudyResult
 
 
 def render_cross_page(result: CrossResult) -> str:
-    """The whole page; params and reasons in it are escaped."""
+    """Render the whole page; params and reasons are escaped."""
     names = titles(result)
     return page_template("cross.html.j2").render(
         result=result,
@@ -56,7 +56,7 @@ def render_cross_page(result: CrossResult) -> str:
 
 
 def _tiles(result: CrossResult) -> list[tuple[str, str]]:
-    """The figure to see first, of each framework: its no-loss speed-up over its own default."""
+    """Return the headline figure of each framework: its no-loss speed-up over its own default."""
     return [_tile(row) for row in ledger(result)]
 
 
@@ -87,7 +87,7 @@ def _plots(result: CrossResult) -> Iterator[Plot]:
 
 
 def _fronts_caption(view: CrossView) -> str:
-    """What the picture shows, in words that can stand in its place."""
+    """Describe the picture in words that can replace it."""
     frame = view.frame
     words = [
         f"{count(len(frame.points), 'usable trial')} of {count(len(frame.groups), 'framework')}, "
@@ -109,7 +109,7 @@ def _fronts_caption(view: CrossView) -> str:
 
 
 def _facts(result: CrossResult) -> dict[str, dict[str, str]]:
-    """Everything that the figures depend on, by heading."""
+    """Return everything that the figures depend on, by heading."""
     names = titles(result)
     about = {
         "data set": result.dataset,

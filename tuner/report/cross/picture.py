@@ -1,4 +1,4 @@
-"""The fronts and gains across frameworks as a PNG, for READMEs and wherever scripts do not run."""
+"""The fronts and gains across frameworks as a PNG, for places where scripts do not run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _GAINS_HEIGHT, _ROW_HEIGHT = 1.3, 0.3
 
 
 def draw_cross(result: CrossResult) -> bytes:
-    """All fronts above, the gains over the defaults below, as the bytes of a PNG file.
+    """Draw all fronts, and the gains over the defaults below; return the bytes of a PNG file.
 
-    1600 pixels wide; 1000 high without gains, and higher by a row for each framework with them.
+    The picture is 1600 pixels wide. It is 1000 high without gains; with gains, its height grows
+    with the number of frameworks.
     """
     view, gains = view_cross(result), view_gains(result)
     below = _GAINS_HEIGHT + _ROW_HEIGHT * len(result.studies) if gains else 0.0
@@ -92,7 +93,7 @@ def _draw_entrant(axes: Axes, view: CrossView, each: Entrant, colour: str) -> No
 
 
 def _draw_gains(row: list[Axes], gains: list[Gain]) -> None:
-    """One panel a figure of the ledger, a line a framework, the first at the top."""
+    """Draw one panel per figure of the ledger, one line per framework, the first at the top."""
     names = list(dict.fromkeys(name for gain in gains for name, _ in gain.rows))
     for column, (axes, gain) in enumerate(zip(row, gains, strict=True)):
         for name, figure in gain.rows:

@@ -1,4 +1,4 @@
-"""The plots across frameworks, as plotly figures that scripts draw without a network."""
+"""The plots across frameworks, as plotly figures that need no network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FRONTS_PX, _GAINS_PX, _ROW_PX = 660, 130, 34
 
 
 def fronts_figure(view: CrossView) -> go.Figure:
-    """All trials, each framework's front, default and best, and the front over all."""
+    """Plot all trials, each framework's front, default and best, and the front over all."""
     figure, scale = pareto_figure(view.frame), view.frame.scale
     figure.add_traces(_own_fronts(view))
     own = len(view.entrants)
@@ -73,7 +73,7 @@ def _joint(scale: Scale, default: VerifiedPoint, best: VerifiedPoint, colour: st
 def _mark(
     scale: Scale, place: VerifiedPoint, words: str, colour: str, symbol: str, size: int
 ) -> go.Scatter:
-    """A verified configuration with its intervals."""
+    """Plot a verified configuration with its intervals."""
     height = scale.interval(place.y)
     return go.Scatter(
         x=[place.x.value], y=[height.value], mode="markers", name=escape(words),
@@ -96,7 +96,7 @@ def _label(scale: Scale, each: Entrant, best: VerifiedPoint) -> go.Scatter:
 
 
 def gains_figure(gains: list[Gain]) -> go.Figure:
-    """The figures of the ledger side by side: a row a framework, a column a figure."""
+    """Plot the figures of the ledger: one row per framework, one column per figure."""
     names = list(dict.fromkeys(name for gain in gains for name, _ in gain.rows))
     base = new_figure("", "", height=_GAINS_PX + _ROW_PX * len(names))
     figure = make_subplots(rows=1, cols=len(gains), shared_yaxes=True, horizontal_spacing=0.03)

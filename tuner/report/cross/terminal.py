@@ -1,4 +1,4 @@
-"""The ledger on a terminal: a table where it fits, a list of blocks where it does not."""
+"""The ledger on a terminal: a table if it fits, else a list of blocks."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NAME_WIDTH = 17
 
 
 def print_cross_summary(result: CrossResult, console: Console) -> None:
-    """Print the ledger, and below it the frameworks that are missing from it with their reasons.
+    """Print the ledger, then the frameworks missing from it with their reasons.
 
     Args:
-        result: The studies, all or some of them.
+        result: The comparison, complete or not.
         console: Where to print; its width decides the layout.
     """
     rows = ledger(result)
@@ -63,7 +63,7 @@ def _print_reasons(console: Console, heading: str, rows: list[tuple[str, str]]) 
 
 
 def _fits(table: Table, console: Console) -> bool:
-    """Whether no figure of the table would be cut off."""
+    """Return whether the table has rows and fits without cutting off a figure."""
     boundless = console.options.update(max_width=1000)
     return bool(table.rows) and console.measure(table, options=boundless).maximum <= console.width
 
@@ -85,19 +85,19 @@ def _table(rows: list[LedgerRow]) -> Table:
 
 
 def _narrow(words: str) -> str:
-    """What a cell says, in as few letters as its column has."""
+    """Shorten the text of a cell to fit a narrow column."""
     return words.replace(" to ", "…").replace(" points", " pts")
 
 
 def _style(place: int, value: str) -> str:
-    """Colour for what is claimed: the answers."""
+    """Return the colour of an answer: proven or not; empty for other columns."""
     if place >= ANSWERS:
         return ""
     return TONES["none"] if value == NOT_PROVEN else TONES["good"]
 
 
 def _block(row: LedgerRow) -> Text:
-    """One framework as lines, for a terminal too narrow for columns."""
+    """Format one framework as lines, for a terminal too narrow for columns."""
     name = f"{row.title}, {printable(row.best.point.name)}: {row.best.point.verdict}"
     text = Text.assemble((name, TONES[row.best.tone]))
     text.append(f"\n  params: {printable(row.best.params)}", style="not bold")

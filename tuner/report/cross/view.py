@@ -1,4 +1,4 @@
-"""What the pictures across frameworks show, worked out once for the page and for the PNG."""
+"""The content of the pictures across frameworks, computed once for the page and the PNG."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.values.results import CrossResult, StudyResult, front_of
 from tuner.values.trial import Interval
 from tuner.values.verified import Answers, Comparison, CostRatio, Verified
 
-_BELOW = 1.2  # room below what is verified, as a multiple of its height
+_BELOW = 1.2  # room below the verified points, as a multiple of their vertical extent
 _MORE, _LESS = "more is better", "less is better"
 
 
@@ -34,11 +34,11 @@ class Entrant:
     """One framework in the picture.
 
     Attributes:
-        title: Of the framework.
+        title: Title of the framework.
         line: Corners of its own front, from left to right.
-        default, best: Verified, on the test split; ``None`` where that was not measured.
-        label_y: The height at which the label of ``best`` has room.
-        side: On which side of that: "top left", "bottom center" …
+        default, best: Verified, on the test split; ``None`` if not measured.
+        label_y: The value of ``y`` where the label of ``best`` is attached.
+        side: The side of that place: "top left", "bottom center" …
     """
 
     title: str
@@ -50,9 +50,10 @@ class Entrant:
 
     @property
     def label(self) -> str:
-        """The title and, where it is significant, the speed-up: "Caffe 1.0 4.9x".
+        """The title and, if significant, the speed-up: "Caffe 1.0 4.9x".
 
-        A loss is said, and that only the default's first part is reached sooner.
+        Without proof of no loss it adds the difference in accuracy, or "(first part)" if the
+        answer is only the same accuracy as the default's first part.
         """
         if self.best is None or not (self.best.point.is_faster or self.best.point.is_slower):
             return self.title
@@ -76,7 +77,7 @@ class CrossView:
 
 
 def view_cross(result: CrossResult) -> CrossView | None:
-    """Lay all studies out on common axes; ``None`` if no trial gave usable figures."""
+    """Lay out all studies on common axes; return ``None`` without a usable trial."""
     names = titles(result)
     views = [(names[study.framework], study, view_front(study)) for study in result.studies]
     views = [(title, study, view) for title, study, view in views if view.points]
@@ -109,7 +110,7 @@ def _merge(
     low = min(view.y_range[0] for view in views.values())
     high = max(view.y_range[1] for view in views.values())
     matter = [scale.height(y) for each in entrants for _, y in _verified_places(each)]
-    if matter and y.direction is Direction.MAXIMIZE:  # what is verified shall not be crowded
+    if matter and y.direction is Direction.MAXIMIZE:  # keep the verified points apart
         low = max(low, scale.value(min(matter) - _BELOW * (max(matter) - min(matter))))
     return FrontView(
         x=x,
@@ -137,7 +138,7 @@ def _entrant(title: str, study: StudyResult, view: FrontView) -> Entrant:
 
 
 def _with_labels(entrants: Sequence[Entrant], frame: FrontView) -> list[Entrant]:
-    """Each with its label where it covers no mark and no other label."""
+    """Return the entrants with labels placed to cover as little as possible."""
     covers = [frame.spot(*place) for each in entrants for place in _drawn(each)]
     covers += [frame.spot(each.x, each.y) for each in frame.points]
     heights = {each.title: each.best.heights for each in entrants if each.best}
@@ -161,13 +162,13 @@ def _with_labels(entrants: Sequence[Entrant], frame: FrontView) -> list[Entrant]
 
 
 def _verified_places(each: Entrant) -> list[Spot]:
-    """Where its verified marks and the ends of their intervals are."""
+    """Return the places of an entrant's verified marks and the ends of their intervals."""
     marks = [place for place in (each.default, each.best) if place]
     return [(mark.x.value, height) for mark in marks for height in mark.heights]
 
 
 def _drawn(each: Entrant) -> list[Spot]:
-    """Places of the front, marks, intervals and what joins them: no label should cover these."""
+    """Return what no label should cover: front, marks, intervals and the line between marks."""
     places = _verified_places(each)
     marks = [place for place in (each.default, each.best) if place]
     if each.default and each.best:
@@ -184,11 +185,11 @@ class Gain:
     """One figure of the ledger for all frameworks.
 
     Attributes:
-        title: With its unit.
-        better: Which way is better: "more is better" or "less is better".
-        neutral: Where nothing differs from the default.
+        title: Title with its unit.
+        better: "more is better" or "less is better".
+        neutral: The value that means no difference from the default.
         log: Whether it is a ratio, for a logarithmic axis.
-        rows: Framework and figure; an interval without extent is none.
+        rows: Framework and figure; an interval of zero width means there is no interval.
     """
 
     title: str
@@ -211,7 +212,7 @@ _GAINS: tuple[tuple[str, str, float, bool, Callable[[StudyResult], Interval | No
 
 
 def view_gains(result: CrossResult) -> list[Gain]:
-    """The gains of the ledger, each over all frameworks; empty without a verified study."""
+    """Return the gains of the ledger, each over all frameworks; empty without a verified study."""
     gains = [
         Gain(title, better, neutral, log, _figures(ledger(result), figure))
         for title, better, neutral, log, figure in _GAINS
@@ -242,7 +243,7 @@ def _points(gain: Interval) -> Interval:
 
 
 def _change(study: StudyResult, pick: Callable[[Comparison], CostRatio | None]) -> Interval | None:
-    """A cost as a difference in percent; ``None`` where it was not compared."""
+    """Return a cost as a difference in percent; ``None`` if it was not compared."""
     versus = finest(study).against_default
     cost = pick(versus) if versus else None
     if cost is None or math.isnan(cost.value):
