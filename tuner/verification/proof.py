@@ -27,7 +27,7 @@ from tuner.verification.noninferiority import (
     p_of_loss,
     pooled_deviation,
 )
-from tuner.verification.plan import LEAST_ROUNDS, Plan
+from tuner.verification.plan import CANDIDATES, LEAST_ROUNDS, Plan
 
 _LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
 _ROUNDED = 1 / math.sqrt(12)  # standard deviation of rounding to whole images, in images
@@ -53,6 +53,20 @@ class Readings:
         self.plan, self.rounds = plan, plan.runs_of(runs)
         self.whole_runs = plan.whole_runs_of(runs)
         self.departure = next(filter(None, map(self._departure, range(len(self.rounds)))), "")
+
+    def notes(self) -> tuple[str, ...]:
+        """Tell in words what the runs show apart from their figures."""
+        refuted = [
+            each.result.trial.title
+            for index, each in enumerate(self.plan.entrants)
+            if each.role in CANDIDATES and self.verdict(index) is False
+        ]
+        departure = (
+            "The default learns otherwise at the fastest runtime setting: accuracy depends on it "
+            f"here. {self.departure}."
+        )
+        tried = f"Tried for no loss, and not proven: {', '.join(refuted)}."
+        return (*([departure] if self.departure else []), *([tried] if refuted else []))
 
     def _departure(self, index: int) -> str:
         if self.role(index) is not Role.RUNTIME_ONLY:

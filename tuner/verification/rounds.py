@@ -101,23 +101,7 @@ class Verification:
 
     def notes(self) -> tuple[str, ...]:
         """Tell in words what verification showed apart from its figures."""
-        if self._plan is None:
-            return ()
-        seen = Readings(self._plan, self._runs())
-        refuted = [
-            each.result.trial.title
-            for index, each in enumerate(self._plan.entrants)
-            if each.role in CANDIDATES and seen.verdict(index) is False
-        ]
-        notes = []
-        if seen.departure:
-            notes.append(
-                "The default learns otherwise at the fastest runtime setting: accuracy depends on "
-                f"it here. {seen.departure}."
-            )
-        if refuted:
-            notes.append(f"Tried for no loss, and not proven: {', '.join(refuted)}.")
-        return tuple(notes)
+        return Readings(self._plan, self._runs()).notes() if self._plan else ()
 
     def next_looks(self) -> LookPlan:
         """Return the looks planned for the next candidate."""
