@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import optuna
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
@@ -23,6 +24,11 @@ class _RayTrial:
     """What ASHA looks at of a trial."""
 
     trial_id: str
+
+
+def _to_end(_points: Sequence[Checkpoint], _end_s: float) -> bool:
+    """Let the default train to its end."""
+    return True
 
 
 class AshaSearch:
@@ -63,6 +69,11 @@ class AshaSearch:
     def _define(self, trial: optuna.Trial) -> None:
         self._params = self._recorded.space.suggest(trial)
 
+    def _goes_on(self, trial: _RayTrial, points: Sequence[Checkpoint], _end_s: float) -> bool:
+        """Ask ASHA, which looks at a trial's name alone and not at its controller."""
+        seen = {"train_time_s": points[-1].train_time_s, _GOAL.name: points[-1].val_accuracy}
+        return bool(self._asha.on_trial_result(None, trial, seen) == TrialScheduler.CONTINUE)
+
     def run(self, machine: Replay, budget_s: float, enough: float) -> list[tuple[float, float]]:
         """Search until ``enough`` hypervolume; returns time and true hypervolume a trial."""
         results: list[TrialResult] = []
@@ -74,21 +85,8 @@ class AshaSearch:
             limit = self._recorded.longest_s if number else None
             trial = Trial(number, self._params, train_time_limit_s=limit, curve=shortest)
             ray_trial = _RayTrial(str(number))
-            self._asha.on_trial_add(None, ray_trial)  # type: ignore[arg-type]
-
-            # called in this very turn of the loop alone, so what it captures is this turn's; ASHA
-            # looks at nothing of a trial but its name, and at its controller not at all
-            def goes_on(points: Sequence[Checkpoint], _end_s: float) -> bool:
-                if not number:  # noqa: B023
-                    return True
-                seen = {
-                    "train_time_s": points[-1].train_time_s,
-                    _GOAL.name: points[-1].val_accuracy,
-                }
-                verdict = self._asha.on_trial_result(None, ray_trial, seen)  # type: ignore[arg-type]  # noqa: B023
-                return bool(verdict == TrialScheduler.CONTINUE)
-
-            result = machine.run(trial, goes_on)
+            self._asha.on_trial_add(None, ray_trial)
+            result = machine.run(trial, partial(self._goes_on, ray_trial) if number else _to_end)
             if not number:
                 machine.now = 0.0
             figures = {_GOAL.name: _GOAL.value(result.metrics)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import subprocess
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tuner.config.catalogue import list_frameworks
@@ -64,121 +66,78 @@ HOST_FILES = sorted(each for each in PACKAGE.rglob("*.py") if not is_worker_code
 WORKER_FILES = sorted(each for each in PACKAGE.rglob("*.py") if is_worker_code(each))
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(PROJECT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {module_name(path): path for path in HOST_FILES}
-
-
-def place_of(module: str) -> str:
-    """``report`` of ``tuner.report.front``; empty for ``tuner`` itself."""
-    return module.split(".")[1] if "." in module else ""
-
-
-def is_type_checking(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-
-
-def statements(body: list[ast.stmt], *, deep: bool) -> Iterator[ast.stmt]:
-    """All statements that run on import; with ``deep`` those of functions too."""
-    for node in body:
-        if is_type_checking(node):
-            continue
-        yield node
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not deep:
-            continue
-        for name in ("body", "orelse", "finalbody"):
-            yield from statements(getattr(node, name, None) or [], deep=deep)
-        for handler in getattr(node, "handlers", []):
-            yield from statements(handler.body, deep=deep)
-
-
 @functools.cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path, *, deep: bool) -> set[str]:
-    """Dotted names of what a file imports; ``from a import b`` gives ``a.b`` if that is ours."""
+def imports(path: Path) -> set[str]:
+    """Modules that a file imports, at any depth."""
     found = set()
-    for node in statements(parsed(path).body, deep=deep):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                found.add(whole if whole in MODULES else str(node.module))
+            found.add(str(node.module))
     return found
 
 
-def our_imports(path: Path) -> set[str]:
-    return {name for name in imports(path, deep=False) if name in MODULES}
-
-
-def test_the_reader_of_imports_sees_what_it_should(tmp_path):
-    source = tmp_path / "example.py"
-    source.write_text(
-        "from typing import TYPE_CHECKING\nimport tuner.api\nfrom tuner import measure\n"
-        "if TYPE_CHECKING:\n    import tuner.race\n"
-        "try:\n    import tuner.study\nexcept ImportError:\n    import tuner.values\n"
-        "class A:\n    import tuner.cli\n    def f(self):\n        import tuner.config\n"
+@functools.cache
+def host() -> grimp.ImportGraph:
+    """All imports of the host, those inside functions included."""
+    graph = grimp.build_graph(
+        "tuner", include_external_packages=True, exclude_type_checking_imports=True
     )
-    shallow = {"typing", "tuner.api", "tuner.measure", "tuner.study", "tuner.values", "tuner.cli"}
-    assert imports(source, deep=False) == shallow
-    assert imports(source, deep=True) == shallow | {"tuner.config"}
+    # the package itself offers the functions of its api, and imports them when they are asked for
+    graph.remove_import(importer="tuner", imported="tuner.api")
+    return graph
+
+
+def room_of(module: str) -> str:
+    """``report`` of ``tuner.report.front``."""
+    return module.split(".")[1]
 
 
 def test_every_module_is_in_a_room():
-    assert {place_of(name) for name in MODULES} - {""} == set(ROOMS)
+    assert host().find_children("tuner") == {f"tuner.{room}" for room in ROOMS}
+    assert len(host().find_descendants("tuner")) == len(HOST_FILES) - 1
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - {"tuner"}))
-def test_imports_go_within_the_room_or_to_a_lower_one(module):
-    floor = ROOMS.index(place_of(module))
-    used = {place_of(name) for name in imports(MODULES[module], deep=True) & set(MODULES)} - {""}
-    assert {room for room in used if ROOMS.index(room) > floor} == set()
+def test_imports_go_to_a_lower_room():
+    layers = tuple(reversed(ROOMS))
+    upward = host().find_illegal_dependencies_for_layers(layers=layers, containers={"tuner"})
+    assert {(each.importer, each.imported) for each in upward} == set()
 
 
 def test_no_import_goes_round_in_a_circle():
-    edges = {name: our_imports(path) - {name} for name, path in MODULES.items()}
-    while True:
-        leaves = {name for name, wanted in edges.items() if not wanted}
-        if not leaves:
-            break
-        edges = {name: wanted - leaves for name, wanted in edges.items() if name not in leaves}
-    assert edges == {}
+    modules = host().find_descendants("tuner")
+    edges = {each: host().find_modules_directly_imported_by(each) & modules for each in modules}
+    graphlib.TopologicalSorter(edges).prepare()
 
 
 @pytest.mark.parametrize("package", sorted(HOMES))
 def test_a_big_package_lives_in_one_place(package):
-    users = {
-        place_of(module)
-        for module, path in MODULES.items()
-        if package in {name.partition(".")[0] for name in imports(path, deep=True)}
-    }
-    assert users == HOMES[package]
+    users = host().find_modules_that_directly_import(package)
+    assert {room_of(each) for each in users} == HOMES[package]
 
 
 @pytest.mark.parametrize("module", ["tuner.values.errors", "tuner.values.trial"])
 def test_the_ground_floor_needs_the_standard_library_alone(module):
-    import sys
-
-    tops = {name.partition(".")[0] for name in imports(MODULES[module], deep=True)}
-    assert tops <= sys.stdlib_module_names | {"tuner"}
+    used = host().find_modules_directly_imported_by(module)
+    assert used
+    assert {each.partition(".")[0] for each in used} <= sys.stdlib_module_names | {"tuner"}
 
 
 @pytest.mark.parametrize("path", WORKER_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_worker_code_imports_nothing_of_the_host(path):
-    assert not {name for name in imports(path, deep=True) if name.partition(".")[0] == "tuner"}
+    assert not {name for name in imports(path) if name.partition(".")[0] == "tuner"}
 
 
 def test_the_host_imports_no_worker_code():
     worker_names = {"worker_api", "tuner.worker_api", "tuner.frameworks"}
     for path in HOST_FILES:
-        for name in imports(path, deep=True):
+        for name in imports(path):
             assert not any(f"{name}.".startswith(f"{each}.") for each in worker_names), path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from tuner import __version__
 from tuner.values.errors import TunerError
 
 INTERRUPTED = 130
+_STDOUT = 1  # file descriptor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,10 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: all measurements are kept; the same command resumes", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output, such as head, has exited
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            return 0
         if error.errno is None:
             raise
         _complain(error)
@@ -43,12 +44,25 @@ def run() -> None:
     sys.exit(main())
 
 
-def _run(words: list[str]) -> int:
-    from tuner.cli.commands import run_command
+def _nobody_reads() -> bool:
+    """Return whether the reader of our output, such as ``head``, has exited; then write nowhere.
 
+    The pipe of a worker may break too, and that is an error.
+    """
+    poll = select.poll()
+    poll.register(_STDOUT, 0)  # a pipe without a reader is reported unasked
+    gone = bool(poll.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+    return gone
+
+
+def _run(words: list[str]) -> int:
     if words == ["--version"]:
         print(f"tuner {__version__}")
         return 0
+    from tuner.cli.commands import run_command
+
     if not words or words[0] in ("--help", "-h"):
         return run_command("help", words[1:])
     if "=" in words[0] or words[0].startswith("-"):

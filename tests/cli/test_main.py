@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -141,10 +142,19 @@ def test_config_shows_all_settings_with_their_values(tuner):
 
 
 @pytest.mark.slow
-def test_a_reader_that_closes_early_is_no_error(tuner):
-    program = f"{sys.executable} -m tuner config | true"
+def test_a_reader_that_closes_early_is_no_error():
+    program = f"set -o pipefail; {sys.executable} -m tuner config | true"
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_another_broken_pipe_is_an_error(monkeypatch, capsys):
+    def broken(_name, _words):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("tuner.cli.commands.run_command", broken)
+    assert main(["doctor"]) == 2
+    assert "Broken pipe" in capsys.readouterr().err
 
 
 @pytest.mark.slow

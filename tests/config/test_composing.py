@@ -34,7 +34,7 @@ def test_what_is_no_setting_is_refused_in_one_line(word, said):
 
 def names_of(part: object, prefix: str = "") -> Iterator[str]:
     """Every setting, and every group of them, by its path."""
-    for each in fields(part):  # type: ignore[arg-type]
+    for each in fields(part):
         yield prefix + each.name
         inner = getattr(part, each.name)
         if is_dataclass(inner):

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.faults.faulty import FULL, KILL, TRIALS, run_study
-from tests.postgresql import fixture_server, without_postgresql  # noqa: F401
+from tests.postgresql import fixture_server, without_postgresql  # noqa: F401 - a fixture
 from tuner.config.catalogue import load_dataset_config
 from tuner.datasets.provide import load_dataset
 from tuner.tracking import connect

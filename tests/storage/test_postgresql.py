@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from tests.conftest import SYNTHETIC
-from tests.postgresql import fixture_server, without_postgresql  # noqa: F401
+from tests.postgresql import fixture_server, without_postgresql  # noqa: F401 - a fixture
 
 # collected here once more, with the fixtures of this file
 from tests.study.test_study import (  # noqa: F401

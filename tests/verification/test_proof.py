@@ -28,7 +28,8 @@ from tuner.config.schema import VerifyConfig
 from tuner.values.trial import TrialStatus
 from tuner.values.verified import Role, answers_of
 from tuner.verification.plan import Entrant
-from tuner.verification.proof import Readings, summarize
+from tuner.verification.proof import summarize
+from tuner.verification.readings import Readings
 
 ONE = make_entrant(1, 50.0)
 CANDIDATE = make_entrant(1, 20.0, Role.NO_LOSS)

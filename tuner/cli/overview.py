@@ -66,7 +66,7 @@ def _settings() -> dict[str, str]:
         "goal": "The fastest without loss of accuracy; accuracy: the most accurate.",
         "constraints": "Limits such as 'constraints=[peak_memory_mb<=2048]'.",
         "executor.cores": "CPUs that trials use, such as 0-3; all if empty.",
-        "seed": "Of the search and of the weights.",
+        "seed": "Seed of the search and of the weights.",
         "resume": "Resume the same study; restart deletes its earlier results.",
         "output": "Where MLflow's database and files go.",
     }

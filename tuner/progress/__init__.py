@@ -6,7 +6,8 @@ not disturb measurements: callers only leave figures here, and a thread draws th
 
 from __future__ import annotations
 
-from tuner.progress.display import ProgressCallback, StudyProgress, make_progress, no_progress
+from tuner.progress.choice import make_progress
+from tuner.progress.display import ProgressCallback, StudyProgress, no_progress
 from tuner.progress.wording import (
     ABBREVIATED,
     abbreviate_params,

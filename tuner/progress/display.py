@@ -1,18 +1,13 @@
-"""What a study tells its display, and the choice of the display."""
+"""What a study tells its display."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from tuner.progress.wording import printable
 from tuner.values.trial import Trial, TrialResult
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 ProgressCallback = Callable[[str, float | None], None]
 """Called with the task and the fraction (0–1) of it that is done, ``None`` while unknown."""
@@ -57,26 +52,3 @@ class StudyProgress(contextlib.AbstractContextManager["StudyProgress"]):
 
     def message(self, text: str) -> None:
         """Report what a reader may want to know."""
-
-
-def make_progress(mode: str, *, console: Console | None = None) -> StudyProgress:
-    """Make the display that ``progress=<mode>`` asks for.
-
-    Args:
-        mode: ``auto`` is ``live`` if standard output and error are a terminal, else ``plain``;
-            ``live`` needs a terminal and is ``plain`` without one; ``none`` is silent.
-        console: Where to show it; standard error if not given.
-    """
-    if mode == "none":
-        return StudyProgress()
-    # imported late: rich takes 0.1 s, which --help need not wait for
-    from rich.console import Console
-
-    from tuner.progress.live import LiveProgress
-    from tuner.progress.plain import PlainProgress
-
-    shown = console or Console(stderr=True)
-    terminal = shown.is_terminal and not shown.is_dumb_terminal
-    if mode == "auto":
-        terminal = terminal and (console is not None or sys.stdout.isatty())
-    return LiveProgress(shown) if terminal and mode != "plain" else PlainProgress(shown)

@@ -37,7 +37,8 @@ from tuner.verification.plan import (
     Plan,
     look_counts,
 )
-from tuner.verification.proof import Readings, summarize
+from tuner.verification.proof import summarize
+from tuner.verification.readings import Readings
 
 Beside = Callable[[TrialResult], SideBySide | None]
 """Tells how to measure a point's accuracy side by side with others, see ``Strategy.beside``."""

@@ -1,0 +1,169 @@
+"""The runs of a verification so far: what each candidate reached, and whether it loses nothing.
+
+The looks at a candidate are planned before its first run, see
+``tuner.verification.noninferiority``.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from tuner.values.trial import TrialResult
+from tuner.values.verified import Role
+from tuner.verification.noninferiority import (
+    chance_of_proof,
+    least_deviation,
+    p_of_loss,
+)
+from tuner.verification.plan import CANDIDATES, LEAST_ROUNDS, Plan
+
+_ROUNDED = 1 / math.sqrt(12)  # standard deviation of rounding to whole images, in images
+_HOPE = 0.1  # chance of a proof below which a candidate is given up
+_SURELY = 0.01  # level at which the default's own params are called worse at another setting
+
+
+class Readings:
+    """The verification runs of a study, by configuration and round.
+
+    Args:
+        plan: The plan of the runs.
+        runs: The runs that have ended.
+
+    Attributes:
+        rounds: Usable runs of each entrant by round, for rounds that compare times.
+        whole_runs: Runs of each entrant that tell its test accuracy, each with its round.
+        departure: How the default converges differently at the fastest setting; empty if not.
+    """
+
+    def __init__(self, plan: Plan, runs: Sequence[TrialResult]) -> None:
+        self.plan, self.rounds = plan, plan.runs_of(runs)
+        self.whole_runs = plan.whole_runs_of(runs)
+        self.departure = next(filter(None, map(self._departure, range(len(self.rounds)))), "")
+
+    def notes(self) -> tuple[str, ...]:
+        """Tell in words what the runs show apart from their figures."""
+        refuted = [
+            each.result.trial.title
+            for index, each in enumerate(self.plan.entrants)
+            if each.role in CANDIDATES and self.verdict(index) is False
+        ]
+        departure = (
+            "The default learns otherwise at the fastest runtime setting: accuracy depends on it "
+            f"here. {self.departure}."
+        )
+        tried = f"Tried for no loss, and not proven: {', '.join(refuted)}."
+        return (*([departure] if self.departure else []), *([tried] if refuted else []))
+
+    def _departure(self, index: int) -> str:
+        if self.role(index) is not Role.RUNTIME_ONLY:
+            return ""
+        curves = [each for each in self.rounds[index].values() if each.trial.curve]
+        reference, images = self.plan.reference, self.plan.test_images
+        if reference is not None:
+            found = (
+                reference.departure(each.trial.seed, each.checkpoints, images) for each in curves
+            )
+            return next(filter(None, found), "") or self._loses(index)
+        return self._loses(index)
+
+    def _loses(self, index: int) -> str:
+        """Tell how far whole runs at the fastest setting are below the default's; empty if not."""
+        mine = [accuracy for _, accuracy in self.whole(index)]
+        others = [*self.plan.accuracies, *(accuracy for _, accuracy in self.whole(0))]
+        if min(len(mine), len(others)) < LEAST_ROUNDS:
+            return ""
+        gain = statistics.fmean(mine) - statistics.fmean(others)
+        least = _ROUNDED / self.plan.test_images
+        sure = 1 - p_of_loss(mine, others, 0.0, least) < _SURELY
+        if gain > -self.plan.config.accuracy_margin or not sure:
+            return ""
+        return f"its test accuracy is {100 * gain:+.2f} points from the default's own"
+
+    def role(self, index: int) -> Role:
+        """Return what an entrant is verified for."""
+        return self.plan.entrants[index].role
+
+    def is_default(self, index: int) -> bool:
+        """Return whether an entrant learns what the default learns, at any runtime setting."""
+        same = self.role(index) is Role.RUNTIME_ONLY and not self.departure
+        return self.role(index) is Role.DEFAULT or same
+
+    def whole(self, index: int) -> list[tuple[int, float]]:
+        """Return the test accuracies of an entrant's whole runs in order, each with its round."""
+        runs = self.whole_runs[index]
+        return [(turn, run.test_accuracy) for turn, run in runs if run.test_accuracy is not None]
+
+    def of_default(self, last: int | None = None) -> list[float]:
+        """Return the default's test accuracies over seeds, as known after round ``last``."""
+        found = list(self.plan.accuracies)
+        for index in filter(self.is_default, range(len(self.rounds))):
+            known = self.whole(index)
+            found += [each for turn, each in known if last is None or turn <= last]
+        return found
+
+    def accuracies(self, index: int) -> list[float]:
+        """Return the test accuracies of an entrant over seeds."""
+        if self.is_default(index):
+            return self.of_default()
+        return [accuracy for _, accuracy in self.whole(index)]
+
+    def groups(self) -> list[list[float]]:
+        """Return the test accuracies, grouped by configurations that learn the same."""
+        others = (each for each in range(len(self.rounds)) if not self.is_default(each))
+        return [self.of_default(), *map(self.accuracies, others)]
+
+    def common(self, index: int) -> list[tuple[TrialResult, TrialResult]]:
+        """Return pairs of the default's run and the entrant's, round by round."""
+        default, own = self.rounds[0], self.rounds[index]
+        return [(default[turn], own[turn]) for turn in sorted(default.keys() & own.keys())]
+
+    def no_loss(self, index: int) -> tuple[int, bool]:
+        """Return how often an entrant's accuracy was looked at, and whether no loss is proven.
+
+        The default's own params lose nothing, unless they were seen to converge differently.
+        Nothing is claimed of entrants that are not tested.
+        """
+        if self.role(index) is Role.RUNTIME_ONLY:
+            return 1, self.is_default(index)
+        if index not in self.plan.tested:
+            return 0, False
+        planned, whole = self.plan.looks(index), self.whole(index)
+        looks = [count for count in planned.candidate_runs if count <= len(whole)]
+        for number, count in enumerate(looks, 1):
+            known = whole[:count]
+            default = self.of_default(known[-1][0])
+            p = p_of_loss(
+                [accuracy for _, accuracy in known],
+                default,
+                self.plan.margin(index),
+                self._least_deviation(default),
+            )
+            if p < (planned.level(count) or 0.0):
+                return number, True
+        return len(looks), False
+
+    def verdict(self, index: int) -> bool | None:
+        """Return whether a candidate is proven or refuted; ``None`` while that is open.
+
+        It is refuted after its last planned look, or as soon as that is unlikely to prove it.
+        """
+        _, proven = self.no_loss(index)
+        if proven:
+            return True
+        mine, plan = self.accuracies(index), self.plan.looks(index)
+        if len(mine) >= plan.candidate_runs[-1]:
+            return False
+        default = self.of_default()
+        if not (mine and default):
+            return None
+        margin = self.plan.margin(index)
+        hope = chance_of_proof(mine, default, plan, margin, self._least_deviation(default))
+        return False if hope < _HOPE else None
+
+    def _least_deviation(self, default: Sequence[float]) -> float:
+        """Return the least deviation between seeds in tests against these accuracies."""
+        if not default:
+            return 0.0
+        return least_deviation(statistics.fmean(default), self.plan.test_images)
