@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,14 @@ def test_nodes_have_the_cores_that_a_trial_wants():
     assert int(limits["cpu"]) % values["ray"]["coresPerTrial"] == 0
     pinned = (PROJECT / "requirements-ray.txt").read_text().strip()
     assert pinned == f"ray[tune]=={cluster['spec']['rayVersion']}"
+
+
+def test_the_image_has_every_folder_that_the_wheel_is_made_of():
+    build = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    wheel = build["targets"]["wheel"]
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    for folder in (*wheel["packages"], *wheel["force-include"]):
+        assert f"COPY {folder} {folder}" in lines
 
 
 @pytest.mark.parametrize("given", range(0, len(GIVEN), 2))
