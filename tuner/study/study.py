@@ -73,7 +73,8 @@ def tune(
         prepared = prepare(config, shown, uri)
         stack.callback(prepared.folder.close)
         interrupts = stack.enter_context(DeferredInterrupts())
-        study = _Study(config, shown, interrupts, prepared, uri, output, stack)
+        with keeping(prepared.folder.path, config.storage):
+            study = _Study(config, shown, interrupts, prepared, uri, output, stack)
         return study.run(command or _command(config))
 
 
