@@ -12,7 +12,7 @@ FRAMEWORKS ?= caffe,torch,chainer
 # Real frameworks are tested one at a time, all else side by side.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: install tune test test-all check architecture docs clean packages browser lua
+.PHONY: install tune test test-all check check-lowest check-newest architecture docs clean packages browser lua
 
 install: .venv/installed
 
@@ -43,6 +43,14 @@ check: install packages
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone or slow)"
 
+# The fast tests with the lowest and the newest versions that pyproject.toml allows.
+check-lowest: RESOLUTION := lowest-direct
+check-newest: RESOLUTION := highest
+check-lowest check-newest: install packages
+	$(BIN)/uv venv --quiet --clear --seed --python $(BIN)/python .venv-$(RESOLUTION)
+	$(BIN)/uv pip install --quiet --python .venv-$(RESOLUTION) --resolution $(RESOLUTION) -e '.[all]' -r requirements-dev.txt
+	.venv-$(RESOLUTION)/bin/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone or slow)"
+
 test: install packages browser lua
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -62,5 +70,5 @@ docs: install
 	$(BIN)/sphinx-build -q -W --keep-going docs site
 
 clean:
-	rm -rf .venv dist site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-* dist site .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

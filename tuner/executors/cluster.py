@@ -8,7 +8,6 @@ one are not used: times are comparable only between machines of the same kind.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
 import re
@@ -59,7 +58,7 @@ class RayExecutor:
         check: Called while nodes prepare; an exception it raises ends that.
 
     Raises:
-        ConfigError: If Ray is not installed or there is no cluster at the address.
+        ConfigError: If there is no cluster at the address.
         RuntimeUnavailable: If no node can run trials.
     """
 
@@ -254,8 +253,6 @@ class RayExecutor:
 
 def _connect(config: ExecutorConfig) -> bool:
     """Connect to the cluster; return whether to disconnect at the end."""
-    if not importlib.util.find_spec("ray"):
-        raise ConfigError("executor=ray needs the package ray: pip install 'tuner[ray]'")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray's workers run at nice 15 by default, and their child processes inherit that
     os.environ.setdefault("RAY_worker_niceness", "0")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from tuner.report.answers import study_metrics
 from tuner.report.cross import cross_lines, cross_metrics, print_cross_summary, write_cross_report
-from tuner.report.files import write_report
+from tuner.report.files import REPORT_FILES, report_lacks_files, write_report
 from tuner.report.front import front_json
 from tuner.report.terminal import print_summary
 from tuner.report.wording import headline
 
 __all__ = [
+    "REPORT_FILES",
+    "report_lacks_files",
     "write_report",
     "print_summary",
     "front_json",

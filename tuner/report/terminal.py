@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.progress import ABBREVIATED, abbreviate_params, printable
+from tuner.report.files import drawing_missing
 from tuner.report.front import framework_versions
 from tuner.report.wording import (
     NOT_VERIFIED,
@@ -88,6 +89,9 @@ def print_closing(console: Console, notes: Iterable[str], command: str) -> None:
     for note in notes:
         grid.add_row("-", Text(printable(note)))
     console.print(grid, style="dim")
+    if missing := drawing_missing():
+        needed = f"report.html and front.png need {missing}, then the same command"
+        console.print(Text(needed), soft_wrap=True)
     if command:  # unwrapped, to be copied
         console.print(Text(f"repeat or resume: {printable(command)}"), soft_wrap=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import logging
 import warnings
@@ -12,7 +11,6 @@ import optuna
 
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.strategy import Train, View
-from tuner.values.errors import ConfigError
 from tuner.values.results import front_of
 from tuner.values.trial import TrialResult
 
@@ -22,9 +20,6 @@ class RayTuneSearch:
 
     Args:
         study: The study in which OptunaSearch keeps its trials; it also ends them.
-
-    Raises:
-        ConfigError: If Ray Tune is not installed.
     """
 
     shortest = 0
@@ -32,8 +27,6 @@ class RayTuneSearch:
     lanes = 1
 
     def __init__(self, study: OptunaStudy) -> None:
-        if not importlib.util.find_spec("ray"):
-            raise ConfigError("search=raytune needs the package ray: pip install 'tuner[ray]'")
         from ray.tune.search.optuna import OptunaSearch
 
         logging.getLogger("ray.tune").setLevel(logging.ERROR)

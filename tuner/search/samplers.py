@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
 
@@ -23,10 +22,8 @@ def make_sampler(config: SamplerConfig, seed: int) -> optuna.samplers.BaseSample
     """Make the Optuna sampler that a configuration names.
 
     Raises:
-        ConfigError: If the sampler needs a missing package, or rejects its options.
+        ConfigError: If the sampler rejects its options.
     """
-    if config.name == "gp" and not importlib.util.find_spec("torch"):
-        raise ConfigError("sampler=gp needs the package torch: pip install 'tuner[gp]'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:

@@ -19,7 +19,7 @@ from tuner.config.validation import validate
 from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
 from tuner.progress import StudyProgress, make_progress
 from tuner.race.machine import MachineRace
-from tuner.report import headline, study_metrics, write_report
+from tuner.report import headline, report_lacks_files, study_metrics, write_report
 from tuner.search import (
     Driver,
     FactoredSearch,
@@ -250,7 +250,8 @@ class _Study:
                 "resume=restart starts it anew"
             )
             result = self._result(complete=True)
-            if not self.folder.facts.get("tracked", True):
+            written = self.folder.path / "report"
+            if not self.folder.facts.get("tracked", True) or report_lacks_files(written):
                 result = self._track_end(result)
             return result
         if self.loop.leads:
