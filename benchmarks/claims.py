@@ -161,7 +161,7 @@ def _default_accuracy(bench: Workbench, point: Evidence) -> float:
 def _accuracy(bench: Workbench, params: Params, number: int) -> float:
     """Mean test accuracy of fresh seeds, one a core where one thread is to be had."""
     single = {**params, "threads": 1}
-    params = params if bench.space.contains(single) else single
+    params = params if bench.space.refusal(single) else single
     seeds = range(SEEDS_APART * (number + 2), SEEDS_APART * (number + 2) + LIVE_SEEDS)
     with contextlib.closing(LocalExecutor(bench.setup)) as executor:
         runs = [

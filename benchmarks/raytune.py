@@ -64,7 +64,7 @@ class AshaSearch:
     def _starts(self) -> list[dict[str, ParamValue]]:
         space, default = self._recorded.space, self._recorded.default
         known = [default, *space.start_points(default)]
-        return [dict(each) for each in known if not space.contains(each)]
+        return [dict(each) for each in known if not space.refusal(each)]
 
     def _define(self, trial: optuna.Trial) -> None:
         self._params = self._recorded.space.suggest(trial)

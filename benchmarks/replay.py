@@ -192,7 +192,7 @@ class Recorded:
         """
         rows = []
         for params in points:
-            if self.space.contains(params):
+            if self.space.refusal(params):
                 continue
             iterations, batch = int(params["iterations"] or 1), int(params["batch_size"] or 1)
             pace, fastest = self.pace(params), self.paces.fastest(batch)
@@ -233,7 +233,7 @@ class Recorded:
         """Least true training time of what was recorded and loses no more than a margin, s."""
         batch = int(default["batch_size"] or 1)
         found: list[Params] = [{**default, **self.paces.fastest(batch)}]
-        found += [each for each in self.points if not self.space.contains(each)]
+        found += [each for each in self.points if not self.space.refusal(each)]
         lossless = (each for each in found if self.loses_nothing(each, default, margin))
         return min(self.truth(each)[0] for each in lossless)
 

@@ -42,6 +42,8 @@ def test_what_nearly_diverged_is_no_curve_to_learn_from(cube):
     steady, shaky = trained(1, (0.88, 0.95), HIGH), trained(2, (0.6, 0.82), HIGH)
     assert cube.curves([OWN, steady, shaky]) == cube.curves([OWN, steady])
     assert len(cube.curves([shaky])) == 1, "without a default nothing tells"
+    verified = dataclasses.replace(shaky, test_accuracy=0.83)
+    assert cube.curves([OWN, verified], by_test=1.0) == cube.curves([OWN])
 
 
 def test_an_end_on_the_test_split_tells_by_other_images(cube):

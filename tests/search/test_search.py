@@ -133,7 +133,7 @@ def test_proposals_are_members_and_numbered_without_gaps(make, sampler):
     for expected in range(15):
         number, params = ask(search)
         assert number == expected
-        assert search.study.space.contains(params) == ""
+        assert search.study.space.refusal(params) == ""
         status = list(TrialStatus)[expected % len(TrialStatus)]
         search.tell(outcome(number, params, status))
     assert search.study.unfinished() == []
@@ -279,7 +279,7 @@ def test_a_trial_stopped_too_early_to_count_is_told_as_what_it_would_have_been(m
     search = make()
     number, params = ask(search)
     stopped = outcome(number, params, TrialStatus.STOPPED, iterations=1, val_accuracy=0.2)
-    assert search.study.space.contains(stopped.params)
+    assert search.study.space.refusal(stopped.params)
     search.tell(stopped)
     study = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/search.db")
     told = study.trials[0]

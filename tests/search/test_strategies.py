@@ -165,7 +165,7 @@ def check(strategy, number, params, view, machine, race) -> None:
     if number == 0:
         assert params == DEFAULT
         return
-    assert strategy.study.space.contains(params) == ""
+    assert strategy.study.space.refusal(params) == ""
     if race is not None:
         batch, setting = params["batch_size"], strategy.study.space.runtime
         own = {name: params[name] for name in setting}

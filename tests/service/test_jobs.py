@@ -30,10 +30,10 @@ from tuner.service.jobs import (
     QUEUED,
     RUNNING,
     STOPPED,
-    Job,
     Jobs,
     QueueFull,
     QueueUnwritable,
+    StudyJob,
 )
 from tuner.service.models import RecheckRequest, StudyRequest
 from tuner.service.orders import words_of_recheck, words_of_study
@@ -332,7 +332,7 @@ def test_a_job_waits_for_an_mlflow_that_is_away(tmp_path, monkeypatch):
 
 def test_a_job_that_cannot_be_made_sense_of_fails_alone(tmp_path):
     folder = tmp_path / "jobs" / "store"
-    odd = dataclasses.asdict(Job("job-odd", "study", ["framework=x"], {}, 1.0, RUNNING))
+    odd = dataclasses.asdict(StudyJob("job-odd", "study", ["framework=x"], {}, 1.0, RUNNING))
     (folder / "job-odd").mkdir(parents=True)
     (folder / "job-odd" / "job.json").write_text(json.dumps({**odd, "process": ["pid", 0]}))
     with Jobs(folder) as jobs:
@@ -374,7 +374,7 @@ def test_a_recheck_takes_nothing_over_that_no_request_may_say(changes, fault):
         words_of_recheck(asked, [point], [])
 
 
-def _end_of(jobs: Jobs, job: Job) -> Job:
+def _end_of(jobs: Jobs, job: StudyJob) -> StudyJob:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = jobs.get(job.id)

@@ -33,6 +33,14 @@ def test_times_between_the_probes_are_near_the_truth(batch):
     assert found.low <= seconds(FAST, batch) <= found.high
 
 
+def test_a_machine_of_another_pace_changes_the_times_alone():
+    known, before = probed(), probed().iteration_s(FAST, 64).value
+    known.disturbed, known.settled = 3, True
+    known.rescale(2.0)
+    assert known.iteration_s(FAST, 64).value == pytest.approx(2 * before)
+    assert (known.disturbed, known.settled) == (3, True)
+
+
 def test_times_beyond_the_probes_go_on_as_they_went():
     known = probed()
     assert known.iteration_s(FAST, 512).value == pytest.approx(seconds(FAST, 512), rel=0.15)

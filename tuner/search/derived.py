@@ -125,7 +125,7 @@ class Composition:
         """
         if not self.runtimes.probes or not result.usable:
             return []
-        return [each for each in self._points(result) if not self.space.contains(each.params)]
+        return [each for each in self._points(result) if not self.space.refusal(each.params)]
 
     def _points(self, result: TrialResult) -> Iterator[TrialResult]:
         batch = int(result.params["batch_size"] or 1)

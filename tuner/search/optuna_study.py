@@ -92,7 +92,7 @@ class OptunaStudy:
         self._open: dict[int, optuna.Trial] = {}
         self._told: set[int] = set()
         self._foreign: set[int] = set()  # numbers of trials that another driver told
-        self._default_outside = bool(space.contains(default))
+        self._default_outside = bool(space.refusal(default))
         self.end_trial: EndTrial = self._end_trial
         try:
             with self.alone():  # if two drivers begin at once, one creates the study
@@ -344,13 +344,13 @@ class OptunaStudy:
             except optuna.exceptions.UpdateFinishedTrialError:
                 return  # another driver took this one for dead, and repeats the trial
         early = result.status is TrialStatus.STOPPED
-        if early and result.usable and result.iterations and self.space.contains(result.params):
+        if early and result.usable and result.iterations and self.space.refusal(result.params):
             # the sampler must learn that this was bad, or it proposes it again and again
             result, early = result.projected("stopped"), False
         values = self._values(result)
         if values is None or early:
             self.end_trial(number, trial, None)
-            if values is not None and not self.space.contains(result.params):
+            if values is not None and not self.space.refusal(result.params):
                 self._add_reached(trial, result, values)
             return
         for name, value in self._violations(result).items():

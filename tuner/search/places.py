@@ -56,17 +56,13 @@ class AccuracyCube:
         lost = self._lost(results)
         for each in results:
             points = [point for point in each.checkpoints if point.iteration > 0]
-            if points and each.usable and each not in lost:
-                found.append(
-                    Curve(
-                        self.place(each.params),
-                        tuple(point.iteration for point in points),
-                        tuple(point.val_accuracy for point in points),
-                    )
-                )
-            if by_test and each.usable and each.test_accuracy is not None and points:
+            if not points or not each.usable or each in lost:
+                continue
+            place = self.place(each.params)
+            iterations = tuple(point.iteration for point in points)
+            found.append(Curve(place, iterations, tuple(point.val_accuracy for point in points)))
+            if by_test and each.test_accuracy is not None:
                 seen = max(0.0, 1 - by_test * (1 - each.test_accuracy))
-                place = self.place(each.params)
                 found.append(Curve(place, (each.iterations,), (seen,), shares=False))
         return found
 

@@ -148,7 +148,7 @@ class Proposer:
         again = [
             part
             for part in (self._cube.part(each.params) for each in known.results)
-            if not self._space.contains(self._asked(part, self.shortest))
+            if not self._space.refusal(self._asked(part, self.shortest))
         ]
         parts = [*(part for part, _ in starts), *again, *drawn]
         paces = np.array([self._training_pace(each) for each in parts])
@@ -216,7 +216,7 @@ class Proposer:
         return [
             (part, min(longest, self._longest))
             for part, longest in found.values()
-            if not self._space.contains(self._asked(part, self.shortest))
+            if not self._space.refusal(self._asked(part, self.shortest))
         ]
 
     def _looks(self, known: Known, times: _Array) -> tuple[_Flags, _Array]:

@@ -19,10 +19,9 @@ from tuner.recommendation.choice import Limits, recommend
 from tuner.recommendation.evidence import Evidence
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
-from tuner.service.jobs import COMPLETE, Jobs, QueueFull, QueueUnwritable
-from tuner.service.jobs import Job as StudyJob
+from tuner.service.jobs import COMPLETE, Jobs, QueueFull, QueueUnwritable, StudyJob
 from tuner.service.meters import Meters
-from tuner.service.middleware import Watch
+from tuner.service.middleware import Gate
 from tuner.service.models import (
     Answer,
     Framework,
@@ -98,7 +97,7 @@ def make_app(
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
     )
-    app.add_middleware(Watch, access=Access(token=token, local=local), meters=meters)
+    app.add_middleware(Gate, access=Access(token=token, local=local), meters=meters)
 
     @app.exception_handler(NothingRecommended)
     async def nothing(_request: Request, why: NothingRecommended) -> JSONResponse:

@@ -61,7 +61,7 @@ class QueueUnwritable(TunerError):
 
 
 @dataclass(frozen=True)
-class Job:
+class StudyJob:
     """A requested study.
 
     Attributes:
@@ -110,7 +110,7 @@ class Jobs:
     """
 
     folder: Path
-    _jobs: dict[str, Job] = field(default_factory=dict)
+    _jobs: dict[str, StudyJob] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._change = threading.Condition()
@@ -128,7 +128,7 @@ class Jobs:
             self._lock.acquire(timeout=0)
         for path in self.folder.glob(f"*/{JOB}"):
             with suppress(OSError, ValueError, TypeError):  # a damaged one does not affect others
-                job = Job(**json.loads(path.read_text(encoding="utf-8")))
+                job = StudyJob(**json.loads(path.read_text(encoding="utf-8")))
                 self._jobs[job.id] = job
         if self._lock.is_locked:
             self._thread.start()
@@ -149,23 +149,23 @@ class Jobs:
 
     # -- what clients do ------------------------------------------------------------------------
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[StudyJob]:
         """Return all jobs, newest first."""
         with self._change:
             return sorted(self._jobs.values(), key=lambda each: (-each.turn, -each.submitted))
 
-    def get(self, job_id: str) -> Job | None:
+    def get(self, job_id: str) -> StudyJob | None:
         """Return a job by its id; ``None`` if it is unknown."""
         with self._change:
             return self._jobs.get(job_id)
 
-    def progress(self, job: Job) -> dict[str, Any]:
+    def progress(self, job: StudyJob) -> dict[str, Any]:
         """Return the progress that the job's process wrote last; empty before the first time."""
         with suppress(OSError, ValueError):
             return dict(json.loads(self._file(job, PROGRESS).read_text(encoding="utf-8")))
         return {}
 
-    def submit(self, kind: str, words: Sequence[str], request: Mapping[str, Any]) -> Job:
+    def submit(self, kind: str, words: Sequence[str], request: Mapping[str, Any]) -> StudyJob:
         """Queue a job.
 
         Raises:
@@ -174,7 +174,7 @@ class Jobs:
             QueueUnwritable: If the job cannot be saved.
         """
         self._require_own()
-        job = Job(f"job-{secrets.token_hex(6)}", kind, tuple(words), request, time.time())
+        job = StudyJob(f"job-{secrets.token_hex(6)}", kind, tuple(words), request, time.time())
         with self._change:
             waiting = sum(each.state in OPEN for each in self._jobs.values())
             if waiting >= _MOST_OPEN:
@@ -188,7 +188,7 @@ class Jobs:
             self._change.notify_all()
         return job
 
-    def stop(self, job: Job) -> Job:
+    def stop(self, job: StudyJob) -> StudyJob:
         """Stop a job; what it measured is kept. A job that has ended stays unchanged."""
         self._require_own()
         with self._change:
@@ -231,14 +231,14 @@ class Jobs:
                 _log.exception("%s failed", job.id)
                 self._give_up(job, f"{type(error).__name__}: {error}")
 
-    def _work_off(self, job: Job) -> None:
+    def _work_off(self, job: StudyJob) -> None:
         if job.state == STOPPING:  # an earlier service was asked to stop it
             with self._change:
                 self._keep(self._ended(job, _INTERRUPTED))
         else:
             self._run(job)
 
-    def _give_up(self, job: Job, reason: str) -> None:
+    def _give_up(self, job: StudyJob, reason: str) -> None:
         with self._change, suppress(OSError):
             failed = dataclasses.replace(
                 self._jobs[job.id], state=FAILED, ended=time.time(), reason=reason, process=()
@@ -255,7 +255,7 @@ class Jobs:
                 shutil.rmtree(self.folder / each.id, ignore_errors=True)
                 del self._jobs[each.id]
 
-    def _next(self) -> Job | None:
+    def _next(self) -> StudyJob | None:
         """Return the job to resume, else the one that has waited longest."""
         waiting = [each for each in self._jobs.values() if each.state in OPEN]
         order = {STOPPING: 0, RUNNING: 1, QUEUED: 2}
@@ -263,7 +263,7 @@ class Jobs:
             waiting, key=lambda each: (order[each.state], each.turn, each.submitted), default=None
         )
 
-    def _outlive(self, job: Job) -> bool:
+    def _outlive(self, job: StudyJob) -> bool:
         """Wait until the job's process of an earlier service ends; it ends with that service.
 
         Return whether it has ended; ``False`` means that this service closes first.
@@ -274,7 +274,7 @@ class Jobs:
                     return False
         return True
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: StudyJob) -> None:
         folder, job_module = self.folder / job.id, f"{__package__}.job"
         with (folder / _LOG).open("ab") as log:
             process = subprocess.Popen(
@@ -301,7 +301,7 @@ class Jobs:
                 raise _Waits(ended.reason)
             self._keep(ended)
 
-    def _wait(self, job: Job, process: subprocess.Popen[bytes]) -> None:
+    def _wait(self, job: StudyJob, process: subprocess.Popen[bytes]) -> None:
         """Wait until the process ends; terminate it if the job or the service is to stop.
 
         Kill it if it has not ended after a grace period.
@@ -317,7 +317,7 @@ class Jobs:
             elif asked_s and time.monotonic() - asked_s > _GRACE_S:
                 process.kill()
 
-    def _ended(self, job: Job, code: int) -> Job:
+    def _ended(self, job: StudyJob, code: int) -> StudyJob:
         """Return a job updated after its process ended with ``code``."""
         outcome: dict[str, Any] = {}
         with suppress(OSError, ValueError):
@@ -335,10 +335,10 @@ class Jobs:
             process=(),
         )
 
-    def _file(self, job: Job, name: str) -> Path:
+    def _file(self, job: StudyJob, name: str) -> Path:
         return self.folder / job.id / name
 
-    def _keep(self, job: Job) -> Job:
+    def _keep(self, job: StudyJob) -> StudyJob:
         (self.folder / job.id).mkdir(exist_ok=True)
         write_atomically(self._file(job, JOB), json.dumps(dataclasses.asdict(job)))
         self._jobs[job.id] = job

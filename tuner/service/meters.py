@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as expose
 
-from tuner.service.jobs import STATES, Job
+from tuner.service.jobs import STATES, StudyJob
 from tuner.service.records import Snapshot
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -39,7 +39,7 @@ class Meters:
         self._requests.labels(route, str(status)).inc()
         self._seconds.observe(seconds)
 
-    def exposition(self, now: Snapshot, jobs: Sequence[Job]) -> tuple[bytes, str]:
+    def exposition(self, now: Snapshot, jobs: Sequence[StudyJob]) -> tuple[bytes, str]:
         """Return the metrics as text, with their content type."""
         states = Counted(each.state for each in jobs)
         for state in STATES:

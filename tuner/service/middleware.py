@@ -18,7 +18,7 @@ _HEADERS = {
 }
 
 
-class Watch:
+class Gate:
     """ASGI middleware; FastAPI's own kind costs as much as a whole recommendation.
 
     Args:

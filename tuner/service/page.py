@@ -11,7 +11,7 @@ import jinja2
 
 from tuner import __version__
 from tuner.recommendation.evidence import Evidence, StudyAnswers, answers_among, percent
-from tuner.service.jobs import COMPLETE, OPEN, Job
+from tuner.service.jobs import COMPLETE, OPEN, StudyJob
 from tuner.service.records import Snapshot
 from tuner.tracking import StudyRecord
 
@@ -50,7 +50,7 @@ class Plot:
     up: Sequence[tuple[float, str]]
 
 
-def render_page(now: Snapshot, jobs: Sequence[Job]) -> str:
+def render_page(now: Snapshot, jobs: Sequence[StudyJob]) -> str:
     """Render the page as HTML; all text from studies is escaped."""
     datasets = list(dict.fromkeys(each.dataset for each in now.evidence))
     return _ENVIRONMENT.get_template("page.html.j2").render(

@@ -73,7 +73,7 @@ def load_space(config: TuneConfig) -> SearchSpace:
         space = space.with_longer(round(LONGER * int(default["iterations"] or 1)))
     prior = [space.completed({**default, **point}) for point in config.prior]
     for given, point in zip(config.prior, prior, strict=True):
-        refusal = space.contains(point)
+        refusal = space.refusal(point)
         if refusal:
             raise ConfigError(f"prior {dict(given)} is outside the search space: {refusal}")
     return dataclasses.replace(space, start=(*prior, *space.start))

@@ -43,7 +43,7 @@ def earlier_points(
     for point in sorted(points, key=_rank):  # stable: the most telling study first
         known = {name: value for name, value in point["params"].items() if name in space.params}
         params = space.completed({**default, **known})
-        if params != default and params not in found and not space.contains(params):
+        if params != default and params not in found and not space.refusal(params):
             found.append(params)
     return found[:_MOST]
 

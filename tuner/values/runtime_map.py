@@ -81,9 +81,9 @@ class RuntimeMap:
 
     def rescale(self, factor: float) -> None:
         """Multiply all times by ``factor``, as the machine has become slower or faster."""
-        probes, faults, settled = self.probes, self.faults, self.settled
+        probes, kept = self.probes, (self.faults, self.disturbed, self.settled)
         self.forget()
-        self.faults, self.settled = faults, settled
+        self.faults, self.disturbed, self.settled = kept
         for each in probes:
             self.add(replace(each, iteration_s=factor * each.iteration_s))
 

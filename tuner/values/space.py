@@ -239,12 +239,11 @@ class SearchSpace:
             chosen[name] = param.suggest(trial, name, chosen)
         return chosen
 
-    def contains(self, params: Params) -> str:
+    def refusal(self, params: Params) -> str:
         """Return why ``params`` are not a member of the space; empty if they are."""
         for name, param in self.params.items():
-            refusal = param.refusal(params.get(name), params)
-            if refusal:
-                return f"{name} {refusal}"
+            if why := param.refusal(params.get(name), params):
+                return f"{name} {why}"
         unknown = sorted(set(params) - set(self.params))
         return f"{', '.join(unknown)} is no param of {self.framework}" if unknown else ""
 
@@ -269,7 +268,7 @@ class SearchSpace:
             first = points[0] if points else default
             setting = {name: first[name] for name in self.runtime}
             points += [{**each, **setting} for each in self._thriftier(default, rate)]
-        return [each for each in points if not self.contains(each)]
+        return [each for each in points if not self.refusal(each)]
 
     def _thriftier(self, default: Params, rate: Range) -> Iterator[dict[str, ParamValue]]:
         """Yield the default with fewer images: at a higher rate, and in smaller batches.
