@@ -221,6 +221,23 @@ def test_what_a_dead_driver_was_about_is_asked_for_again_under_its_number(make, 
     assert one.study.unfinished() == [mine[0]]
 
 
+def test_a_driver_that_dies_before_it_notes_its_name_leaves_the_trial_to_others(make):
+    one, two = make(driver=ONE), make(driver=TWO)
+    default = ask(one)
+    known = {"batch_size": 32, "iterations": 500, "learning_rate": 0.02}
+    two.study.enqueue({**default[1], **known}, 1)
+    two.study.optuna.ask()  # the enqueued one, and a new one that has no number yet
+    two.study.optuna.ask()
+    again = make(driver=ONE)
+    again.recall([])
+    assert ask(again) == default
+    number, params = ask(again)
+    assert number == 1
+    assert {name: params[name] for name in known} == known
+    assert again.study.unfinished_of_others() == []
+    assert ask(again)[0] == 2
+
+
 def test_who_begins_the_default_leads(make, monkeypatch):
     one, two = make(driver=ONE), make(driver=TWO)
     ask(one)
@@ -245,7 +262,7 @@ def test_the_end_of_the_search_is_told_to_all_drivers(make):
 
 def test_drivers_on_machines_of_different_kinds_are_refused(make):
     make(driver=ONE)
-    with pytest.raises(ConfigError, match="begun on machine alike, and this one is other"):
+    with pytest.raises(ConfigError, match="began on machine alike, and this one is other"):
         make(driver=Driver("two", "other"))
 
 
@@ -504,7 +521,7 @@ def test_a_setting_that_runs_otherwise_than_requested_is_given_up(tmp_path):
         assert params["blas"] == "fast"
         search.tell(outcome(number, params, TrialStatus.INVALID, measurement=None))
     assert search.next(View(0.2, 60.0, 0, default_known=True)) == Stop(
-        "nothing that can be trained within 0.2 s promises to add to what is known"
+        "no training that fits into 0.2 s is expected to add to what is known"
     )
     assert ask(search, limit_s=2.0)[1]["blas"] == "slow"
     search.learn_paces()

@@ -24,7 +24,7 @@ LEASE_S = 120.0
 
 _BEAT_S = 10.0
 _JOIN_S = 5.0
-_BEAT, _LEADER, _PUBLISHED = "beat:", "leader", "led:"
+_BEAT, _LEADER, _REPORTED, _PUBLISHED = "beat:", "leader", "reported", "led:"
 _FAULTS = (optuna.exceptions.OptunaError, SQLAlchemyError, OSError)
 
 
@@ -131,6 +131,15 @@ class Crew:
     def lead(self) -> None:
         """Become the leading driver."""
         self._study.set_user_attr(_LEADER, self.driver.name)
+
+    @property
+    def reported(self) -> bool:
+        """Whether the leading driver has ended the study, and nothing is left to do for it."""
+        return bool(self._study.user_attrs.get(_REPORTED))
+
+    def note_report(self, *, there: bool) -> None:
+        """Tell the other drivers whether the study has ended with its report."""
+        self._study.set_user_attr(_REPORTED, there)
 
     def publish(self, name: str, value: Any) -> None:
         """Publish, if this driver leads, a JSON value that another needs to take over."""

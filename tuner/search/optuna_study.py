@@ -30,7 +30,6 @@ _NUMBER = "trial_number"
 _DRIVER = "driver"
 _RESULT = "result"
 _OVER = "over"
-_REPORTED = "reported"
 _KIND = "machine"
 _ORIGIN = "derived_from"
 _STREAMS = 10**6
@@ -154,8 +153,8 @@ class OptunaStudy:
         if theirs != ours:
             self.close()
             raise ConfigError(
-                f"study {self.optuna.study_name} was begun on machine {theirs}, and this one is "
-                f"{ours}: times compare on machines of one kind only; "
+                f"study {self.optuna.study_name} began on machine {theirs}, and this one is "
+                f"{ours}: times only compare between machines of one kind; "
                 "give another storage="
             )
 
@@ -181,17 +180,7 @@ class OptunaStudy:
         """Tell the other drivers that the search has ended, or that it continues after all."""
         if self.crew:
             self.optuna.set_user_attr(_OVER, over)
-            self.optuna.set_user_attr(_REPORTED, False)
-
-    @property
-    def reported(self) -> bool:
-        """Whether the leading driver has ended the study, and nothing is left to do for it."""
-        return bool(self.optuna.user_attrs.get(_REPORTED))
-
-    def note_report(self) -> None:
-        """Tell the other drivers that the study has ended."""
-        if self.crew:
-            self.optuna.set_user_attr(_REPORTED, True)
+            self.crew.note_report(there=False)
 
     def unfinished(self) -> list[int]:
         """Return the numbers of this driver's trials that were asked for but not told."""
@@ -228,21 +217,28 @@ class OptunaStudy:
         return found
 
     def release(self) -> list[int]:
-        """Enqueue the trials of dead drivers again. Return their numbers."""
+        """Enqueue the trials of dead drivers again. Return their numbers.
+
+        A driver holds the lock from when it begins a trial until it has noted its name and the
+        trial's number. Seen under the lock, a trial without them is of a driver that died then.
+        """
         if not self.crew:
             return []
-        dead = self.crew.dead(_owner(each) for each in self._of_state(TrialState.RUNNING))
-        if not dead:
+        dead = {"", *self.crew.dead(_owner(each) for each in self._of_state(TrialState.RUNNING))}
+        if not self._run_by(dead):
             return []
+        left = []
         with self.alone():
-            left = [
-                each.user_attrs[_NUMBER]
-                for each in self._of_state(TrialState.RUNNING)
-                if _owner(each) in dead and _NUMBER in each.user_attrs
-            ]
-            for number in left:
-                self.retry(number)
+            for each in self._run_by(dead):
+                if _NUMBER in each.user_attrs:
+                    left.append(each.user_attrs[_NUMBER])
+                    self.retry(left[-1])
+                else:
+                    self.optuna.tell(each.number, state=TrialState.FAIL)
         return left
+
+    def _run_by(self, drivers: Collection[str]) -> list[optuna.trial.FrozenTrial]:
+        return [each for each in self._of_state(TrialState.RUNNING) if _owner(each) in drivers]
 
     def _of_state(self, *states: TrialState) -> list[optuna.trial.FrozenTrial]:
         return self.optuna.get_trials(deepcopy=False, states=states)
@@ -321,6 +317,7 @@ class OptunaStudy:
                 self._store(measured[number])
             else:
                 self.retry(number)
+        self.release()
 
     def _ask_again_for_lost(self, measured: Collection[int]) -> None:
         """Enqueue trials that were told and have no result left: their files were damaged."""
@@ -369,7 +366,10 @@ class OptunaStudy:
         if trial is None:
             return
         if number not in self.waiting:
-            self.optuna.enqueue_trial(dict(trial.params), user_attrs={_NUMBER: number})
+            # a driver that died may not have asked for all params that were enqueued
+            begun = self.optuna.get_trials(deepcopy=False)[trial.number]
+            params = {**begun.system_attrs.get("fixed_params", {}), **begun.params}
+            self.optuna.enqueue_trial(params, user_attrs={_NUMBER: number})
         self.end_trial(number, trial, None)
 
     def _reopen(self, number: int) -> optuna.Trial | None:
@@ -438,5 +438,5 @@ class OptunaStudy:
 
 
 def _owner(trial: optuna.trial.FrozenTrial) -> str:
-    """Return the name of the driver that runs a trial; a unique name if none is noted."""
-    return str(trial.user_attrs.get(_DRIVER, f"of trial {trial.number}"))
+    """Return the name of the driver that runs a trial; empty if none is noted."""
+    return str(trial.user_attrs.get(_DRIVER, ""))

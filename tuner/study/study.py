@@ -246,8 +246,8 @@ class _Study:
         self._recover()
         if self._is_complete():
             self.progress.message(
-                f"study {self.folder.path.name} is complete; a larger budget goes on with it, "
-                "resume=restart starts it anew"
+                f"study {self.folder.path.name} is complete; a larger budget continues it, "
+                "resume=restart starts over"
             )
             result = self._result(complete=True)
             written = self.folder.path / "report"
@@ -277,7 +277,8 @@ class _Study:
                 self._finish(self._result(complete=False))
             raise
         result = self._finish(self._result(complete=True))
-        self.stored.note_report()
+        if self.stored.crew:
+            self.stored.crew.note_report(there=True)
         self.folder.save(
             complete=True,
             budget={"time_s": self.config.budget.time_s, "trials": self.config.budget.trials},
@@ -287,14 +288,14 @@ class _Study:
     def _inherits(self) -> bool:
         """Take the lead if the leading driver shows no sign of life; return whether it did."""
         crew = self.stored.crew
-        if crew is None or crew.leads or not crew.leader or self.stored.reported:
+        if crew is None or crew.leads or not crew.leader or crew.reported:
             return False
         leader = crew.leader
         self.progress.phase("waiting", "for a sign of life of the driver that leads the study")
         if not crew.outlives(leader, self.runs.pause):
             return False
         with self.stored.alone():
-            if crew.leader != leader or self.stored.reported:
+            if crew.leader != leader or crew.reported:
                 return False
             crew.lead()
         self.folder.adopt(crew.published)
@@ -343,7 +344,7 @@ class _Study:
             )
         if trials:
             self.progress.message(
-                f"going on with study {self.folder.path.name}: {len(trials)} trials and "
+                f"resuming study {self.folder.path.name}: {len(trials)} trials and "
                 f"{len(verified)} verification runs are kept"
             )
 
