@@ -277,7 +277,7 @@ def make_part() -> StudyResult:
         trials=trials,
         verified=(make_verified(0, 0.9790, 19.0, params, None), *verified),
         default_part=part,
-        warnings=(f"all is compared with {part} of the default",),
+        warnings=(f"everything is compared with {part} of the default",),
     )
 
 

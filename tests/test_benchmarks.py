@@ -240,7 +240,7 @@ def test_claims_of_studies_are_held_against_fresh_seeds(monkeypatch, accuracy, p
 
     @contextlib.contextmanager
     def bench(*_):
-        space = SimpleNamespace(contains=lambda _params: "")
+        space = SimpleNamespace(refusal=lambda _params: "")
         yield Workbench(space, default, SimpleNamespace(cores=(0,), measure=MeasureConfig()))
 
     monkeypatch.setattr("claims.workbench", bench)

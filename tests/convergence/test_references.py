@@ -104,7 +104,7 @@ def test_there_may_be_none(home):
 def test_a_damaged_one_is_named_with_the_remedy(tmp_path):
     path = tmp_path / "x.json"
     path.write_text("{")
-    with pytest.raises(ConfigError, match=r"x\.json cannot be read.*record it anew"):
+    with pytest.raises(ConfigError, match=r"x\.json cannot be read.*record it again"):
         read_reference(path)
 
 

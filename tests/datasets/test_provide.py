@@ -390,7 +390,7 @@ def test_error_names_every_place_in_one_line(
         load_dataset(config, tmp_path)
     text = str(caught.value)
     assert caught.value.exit_code == 3
-    assert text.startswith("data set tiny cannot be had: train-images.gz was looked for in ")
+    assert text.startswith("data set tiny cannot be obtained: train-images.gz was looked for in ")
     for part in (
         f"{tmp_path}/mirror/tiny (No such file or directory)",
         f"{closed_address} (cannot be reached: Connection refused)",
@@ -663,7 +663,7 @@ def test_archives_that_are_all_wrong_are_named(members: dict[str, bytes], tmp_pa
     with pytest.raises(DatasetUnavailable) as caught:
         load_dataset(config, tmp_path / "home")
     text = str(caught.value)
-    assert text.startswith("data set small cannot be had: a was looked for in ")
+    assert text.startswith("data set small cannot be obtained: a was looked for in ")
     assert "; b was looked for in " in text
     assert text.count("(wrong SHA-256)") == 2
     assert text.endswith("has small/a")
@@ -676,8 +676,8 @@ def test_archives_that_are_all_wrong_are_named(members: dict[str, bytes], tmp_pa
         ("short", r"test_batch.bin of .*/all.tar has 12,291 bytes, not the 12,292 of 4 records"),
         ("absent", r"all.tar has no data_batch_3.bin"),
         ("link", r"all.tar has no data_batch_3.bin"),
-        ("cut", r"all.tar is no tar archive"),
-        ("other", r"all.tar is no tar archive"),
+        ("cut", r"all.tar is not a tar archive"),
+        ("other", r"all.tar is not a tar archive"),
     ],
 )
 def test_archive_that_is_not_cifar_is_refused(

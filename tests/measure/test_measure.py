@@ -142,7 +142,9 @@ def test_cores_are_listed_one_by_one_or_by_ranges():
 def test_what_is_no_list_of_cores_is_refused(text):
     with pytest.raises(ConfigError) as refused:
         parse_cores(text)
-    assert str(refused.value) == f"executor.cores {text!r} is no list of CPUs such as 0-3 or 0,2"
+    assert (
+        str(refused.value) == f"executor.cores {text!r} is not a list of CPUs such as 0-3 or 0,2"
+    )
 
 
 @pytest.mark.parametrize("text", ["100000", "0-100000", "3-2", "0-99999999999999"])

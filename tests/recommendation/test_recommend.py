@@ -160,7 +160,9 @@ def test_without_a_proof_the_lower_end_of_the_interval_has_to_keep_the_floor():
 
 def test_above_the_default_only_what_is_measured_there_keeps_the_floor():
     message = refusal(Limits(min_accuracy=0.992), PROVEN)
-    assert message.startswith("nothing measured keeps min_accuracy=0.992; the nearest takes 190.0")
+    assert message.startswith(
+        "no measured configuration meets min_accuracy=0.992; the closest takes 190.0"
+    )
     better = point("better", 150, 280, 0.995)
     assert names(recommend([*PROVEN, better], Limits(min_accuracy=0.992))) == ["better"]
 
@@ -169,16 +171,16 @@ def test_the_untouched_default_is_the_answer_only_without_another_and_says_so():
     found = recommend(ALL, Limits())
     assert names(found) == ["default"]
     assert found.note == (
-        "this is the untouched default: nothing faster is proven to keep max_accuracy_loss=0.002; "
-        "max_accuracy_loss=none would give 10.0 s and 300 MiB for 97.00 % (96.80-97.20) with "
-        "caffe, 2.10 points below the default"
+        "this is the untouched default: no faster configuration is proven to meet "
+        "max_accuracy_loss=0.002; max_accuracy_loss=none would give 10.0 s and 300 MiB for "
+        "97.00 % (96.80-97.20) with caffe, 2.10 points below the default"
     )
     assert recommend(PROVEN, Limits()).note == ""
     lean = recommend(PROVEN, Limits(max_memory_mb=264))
     assert names(lean) == ["default"]
     assert "max_memory_mb=264, max_accuracy_loss=0.002; max_accuracy_loss=none" in lean.note
     alone = recommend([SLOW], Limits(**ANY))
-    assert alone.note.endswith("nothing faster is proven to keep the limits")
+    assert alone.note.endswith("no faster configuration is proven to meet the limits")
 
 
 def test_what_is_not_proven_to_be_faster_stands_back_behind_the_default():
@@ -224,15 +226,15 @@ def test_a_limit_that_nothing_keeps_is_named_with_what_comes_nearest(
     limits, binding, nearest, loss
 ):
     message = refusal(dataclasses.replace(limits, max_accuracy_loss=loss))
-    assert message.startswith(f"nothing measured keeps {binding}; the nearest takes ")
+    assert message.startswith(f"no measured configuration meets {binding}; the closest takes ")
     assert message.endswith(f"{{'name': '{nearest}'}}")
 
 
 def test_limits_that_bind_only_together_are_told_so():
     message = refusal(Limits(max_train_time_s=30, min_accuracy=0.98))
     assert message.startswith(
-        "nothing measured keeps min_accuracy=0.98 together with the other limits; "
-        "the nearest takes 10.0 s and 300 MiB for 97.00 % (96.80-97.20) with caffe: "
+        "no measured configuration meets min_accuracy=0.98 together with the other limits; "
+        "the closest takes 10.0 s and 300 MiB for 97.00 % (96.80-97.20) with caffe: "
     )
 
 
@@ -240,7 +242,7 @@ def test_what_may_be_lost_is_named_where_it_binds_with_what_a_loss_would_give():
     with pytest.raises(NothingRecommended) as refused:
         recommend(PROVEN, Limits(max_train_time_s=30))
     assert str(refused.value) == (
-        "nothing measured is proven to keep max_accuracy_loss=0.002 together with "
+        "no measured configuration is proven to meet max_accuracy_loss=0.002 together with "
         "max_train_time_s=30; max_accuracy_loss=none would give 10.0 s and 300 MiB for 97.00 % "
         "(96.80-97.20) with caffe, 2.10 points below the default: {'name': 'fast'}"
     )

@@ -244,7 +244,7 @@ def test_composed_figures_stand_beside_the_verified_ones():
     study = make_factored()
     words = " ".join(summary(study, 100).split())
     assert "Trial 2 at 300: 10.7 s and 97.00 % composed, 21.4 s and 98.58 %" in words
-    assert "its composed time is refuted, the verified one stands" in words
+    assert "the composed time is refuted; the verified one counts" in words
     assert "2 runtime settings raced in 4 probes; 1 setting could not be measured" in words
     assert {each["trial_number"] for each in front_json(study)["front"]} & {
         each.trial.number for each in study.derived
@@ -509,7 +509,7 @@ def test_the_page_says_which_trials_ran_for_their_accuracy_alone(tmp_path):
         last, trial=dataclasses.replace(last.trial, accuracy_only=True, pace_s=0.01)
     )
     page = write_report(dataclasses.replace(study, trials=(*others, beside)), tmp_path)[0]
-    assert "its times tell nothing" in Page(page.read_text()).text
+    assert "its times are not used" in Page(page.read_text()).text
 
 
 def test_the_page_tells_everything(page_of):
@@ -555,7 +555,7 @@ def test_the_page_says_what_it_leaves_out(page_of):
     assert "Of the 3 objectives (accuracy, train_time_s, peak_memory_mb) the first two" in text
     text = page_of("unverified").text
     assert "Not verified: nothing may be claimed." in text
-    assert "Interrupted: what is here was measured; resume with python -m tuner" in text
+    assert "Interrupted: everything shown was measured; resume with python -m tuner" in text
     text = page_of("hopeless").text
     assert "There is nothing to draw" in text
     assert "killed after 3,600 s" in text

@@ -253,7 +253,7 @@ def test_the_queue_has_an_end_and_damaged_jobs_stop_no_other(tmp_path):
     jobs._lock.acquire()  # its thread is not started: nothing is run
     for _ in range(100):
         jobs.submit("study", ["framework=synthetic"], {})
-    with pytest.raises(QueueFull, match="100 jobs wait"):
+    with pytest.raises(QueueFull, match="100 jobs are waiting"):
         jobs.submit("study", ["framework=synthetic"], {})
     jobs._lock.release()
 

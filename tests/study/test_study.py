@@ -289,7 +289,7 @@ def test_an_unreadable_mlruns_is_refused_before_anything_runs(config, tmp_path):
 @pytest.mark.parametrize("address", ["mysql://me:secret@host/db", "results"])
 def test_a_storage_that_cannot_be_locked_is_refused_before_anything_runs(config, address):
     config.storage = address
-    with pytest.raises(StorageError, match="no address of SQLite or PostgreSQL") as refused:
+    with pytest.raises(StorageError, match="not an address of SQLite or PostgreSQL") as refused:
         tune(config)
     assert "secret" not in str(refused.value)
 
@@ -540,7 +540,9 @@ def test_accuracy_that_depends_on_the_runtime_is_found_out(factored, tmp_path):
     result = tune(twisted)
     assert "accuracy" in {each.refuted for each in result.verified}
     assert max(each.test_accuracy.value for each in result.verified[1:]) < 0.9
-    assert any("learns otherwise at the fastest runtime setting" in each for each in result.notes)
+    assert any(
+        "learns differently at the fastest runtime setting" in each for each in result.notes
+    )
     assert result.answers.no_loss is None
 
 

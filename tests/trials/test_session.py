@@ -41,7 +41,7 @@ def test_the_test_split_is_touched_only_when_asked(setup, make_trial):
         ("nan", TrialStatus.DIVERGED, "loss is nan"),
         ("segfault", TrialStatus.CRASHED, "Segmentation fault"),
         ("exit", TrialStatus.CRASHED, "exit code 7"),
-        ("garbage", TrialStatus.INVALID, "no JSON"),
+        ("garbage", TrialStatus.INVALID, "not JSON"),
         ("hang", TrialStatus.STALLED, "no sign of life for 1 s"),
         ("memory", TrialStatus.OUT_OF_MEMORY, "more than 256 MiB"),
         ("disk", TrialStatus.DISK_FULL, "too large"),

@@ -128,7 +128,7 @@ def test_ranges_reach_their_ends_and_keep_their_scale(small):
         ({"threads": 3}, "threads must be one of unset, 1, 2 with blas=fast, got 3"),
         ({"blas": "plain"}, "threads must be one of 1 with blas=plain, got 2"),
         ({"blas_kernel": "Zen"}, ""),
-        ({"speed": 1, "age": 2}, "age, speed is no param of small"),
+        ({"speed": 1, "age": 2}, "age, speed is not a param of small"),
     ],
 )
 def test_what_is_no_member_is_told_why(small, changes, reason):
@@ -219,12 +219,12 @@ def test_overrides_replace_entries(small):
         ),
         (
             {"speed": {"low": 1}},
-            "search_space.speed is no param of small: "
+            "search_space.speed is not a param of small: "
             "batch_size, momentum, blas, threads, blas_kernel",
         ),
         (
             {"batch_size": 32},
-            "search_space.batch_size is no param of small: "
+            "search_space.batch_size is not a param of small: "
             "batch_size, momentum, blas, threads, blas_kernel",
         ),
     ],
@@ -280,12 +280,12 @@ def test_an_override_that_leaves_no_choice_is_refused_by_name(small, overrides):
 def test_a_file_that_is_no_search_space_is_refused(tmp_path, text):
     path = tmp_path / "broken.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=r"broken\.yaml is no search space: "):
+    with pytest.raises(ConfigError, match=r"broken\.yaml is not a search space: "):
         load(path)
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="is no search space"):
+    with pytest.raises(ConfigError, match="is not a search space"):
         load(tmp_path / "nothing.yaml")
 
 

@@ -46,4 +46,4 @@ def read_action(words: Sequence[str], actions: Sequence[str]) -> tuple[str, list
 def require_names(named: object, action: str, known: Sequence[str]) -> None:
     """Raise ``ConfigError`` if an action that needs a name was given none."""
     if not named:
-        raise ConfigError(f"{action} what? there are: {', '.join(known)}")
+        raise ConfigError(f"{action} needs a name; there are: {', '.join(known)}")

@@ -81,7 +81,7 @@ def validate(config: TuneConfig) -> TuneConfig:
     if config.search.name == "factored" and config.sampler.name != SamplerConfig.name:
         raise ConfigError(
             f"sampler={config.sampler.name} is for search=joint, got "
-            f"search={config.search.name}, which has its own way to choose"
+            f"search={config.search.name}, which chooses by itself"
         )
     _validate_executor(config)
     _check(

@@ -345,7 +345,7 @@ def read_reference(path: Path) -> Reference | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"reference {path} cannot be read: {error}; remove it, or record it anew: "
+            f"reference {path} cannot be read: {error}; remove it, or record it again: "
             "python -m tuner reference"
         ) from error
 

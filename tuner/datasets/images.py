@@ -161,8 +161,8 @@ def _fetch(
     wanted = f"{config.folder or config.name}/{next(iter(config.files))}"
     others = " and the other files" if len(choices[0]) > 1 else ""
     raise DatasetUnavailable(
-        f"data set {config.name} cannot be had: {'; '.join(missing)}; set TUNER_DATA_MIRROR to "
-        f"the folder or address that has {wanted}{others}"
+        f"data set {config.name} cannot be obtained: {'; '.join(missing)}; set TUNER_DATA_MIRROR "
+        f"to the folder or address that has {wanted}{others}"
     )
 
 
@@ -180,7 +180,7 @@ def _read_gzip(path: Path) -> Bytes:
     try:
         return decode_idx(gzip.decompress(path.read_bytes()))
     except (gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
-        raise ConfigError(f"dataset.files: {path} is no gzipped idx file: {error}") from error
+        raise ConfigError(f"dataset.files: {path} is not a gzipped idx file: {error}") from error
 
 
 def _obtain_cifar10(
@@ -232,7 +232,7 @@ def _read_archive(archive: Path, progress: ProgressCallback) -> dict[str, bytes]
                 found[name] = source.read() if source else b""
                 progress(f"reading {archive.name}", min(1.0, len(found) / len(_CIFAR_FILES)))
     except (tarfile.TarError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
-        raise ConfigError(f"dataset.files: {archive} is no tar archive: {error}") from error
+        raise ConfigError(f"dataset.files: {archive} is not a tar archive: {error}") from error
     return found
 
 

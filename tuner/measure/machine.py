@@ -28,7 +28,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if not match:
-            raise ConfigError(f"executor.cores {text!r} is no list of CPUs such as 0-3 or 0,2")
+            raise ConfigError(f"executor.cores {text!r} is not a list of CPUs such as 0-3 or 0,2")
         wanted = range(int(match[1]), int(match[2] or match[1]) + 1)
         if not wanted or any(core not in available for core in wanted):
             raise ConfigError(f"executor.cores {text!r} names CPUs beyond those here: {available}")

@@ -160,7 +160,7 @@ class Race:
         """
         if setting not in self.known.probed:
             return []
-        self.tell("whether the recorded paces hold now", 0.0)
+        self.tell("whether the recorded paces still hold", 0.0)
         batch = self.batch_sizes[0]
         recorded_s = self.known.probed_s(setting, batch)
         length = max(_LEAST_ITERATIONS, round(self.probe_s / recorded_s))

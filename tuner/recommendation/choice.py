@@ -171,8 +171,8 @@ def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> NothingRecomme
     alone = set.intersection(*(set(_violations(each, relaxed)) for each in evidence))
     binding = sorted(alone or _violations(nearest, relaxed))
     return NothingRecommended(
-        f"nothing measured keeps {limits.words(*binding)}"
-        f"{'' if alone else ' together with the other limits'}; the nearest takes "
+        f"no measured configuration meets {limits.words(*binding)}"
+        f"{'' if alone else ' together with the other limits'}; the closest takes "
         f"{_costs(nearest)}: {dict(nearest.params)}",
         binding,
         nearest.summary(),
@@ -188,8 +188,8 @@ def _too_lossy(
     others = sorted(set.intersection(*lossless) or set.union(*lossless))
     together = f" together with {limits.words(*others)}" if others else ""
     return NothingRecommended(
-        f"nothing measured is proven to keep {limits.words(_LOSS)}{together}; {_LOSS}=none would "
-        f"give {_costs(instead)}, {instead.difference}: {dict(instead.params)}",
+        f"no measured configuration is proven to meet {limits.words(_LOSS)}{together}; "
+        f"{_LOSS}=none would give {_costs(instead)}, {instead.difference}: {dict(instead.params)}",
         [_LOSS, *others],
         instead.summary(),
     )
@@ -204,9 +204,9 @@ def _costs(point: Evidence) -> str:
 
 
 _NOTHING_BETTER = {
-    "train_time_s": "nothing faster is proven to keep",
-    "accuracy": "nothing faster is proven as accurate among what keeps",
-    "memory_mb": "nothing else needs less memory among what keeps",
+    "train_time_s": "no faster configuration is proven to meet",
+    "accuracy": "no faster configuration that is as accurate is proven to meet",
+    "memory_mb": "no configuration that needs less memory is proven to meet",
 }
 
 

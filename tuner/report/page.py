@@ -126,7 +126,7 @@ def _plots(result: StudyResult) -> Iterator[Plot]:
     if result.runtimes is not None:
         caption = (
             "Microseconds an image takes to train, from short probes in warm workers; an empty "
-            "cell was not tried, as the setting was plainly beaten."
+            "cell was not tried, because the setting was clearly slower."
         )
         figure = plots.runtimes_figure(result.runtimes)
         yield make_plot("runtimes", "Runtime settings", caption, figure)
@@ -243,7 +243,7 @@ def _remarks(trial: TrialResult) -> Iterator[str]:
     if trial.trial.share < 1:
         yield f"time: from the rate over {100 * trial.trial.share:.3g} % of the iterations"
     if trial.trial.accuracy_only:
-        yield "for its accuracy: it ran beside others, so that its times tell nothing"
+        yield "accuracy only: it ran beside other trials, so its times are not used"
     if trial.accuracy_from:
         yield f"accuracy: {trial.accuracy_from}"
     if trial.measurement and trial.measurement.disturbed:

@@ -246,11 +246,11 @@ def _composed_notes(result: StudyResult) -> list[str]:
         middle = statistics.median(ratios)
         extent = f" ({ratios[0]:.2f}–{ratios[-1]:.2f})" if len(ratios) > 1 else ""
         runs = count(len(ratios), "run")
-        kept = f"{runs} took {middle:.2f} times{extent} what probes promised"
+        kept = f"{runs} took {middle:.2f} times{extent} what probes predicted"
         outside = not 1 / _FACTORS_WITHIN <= middle <= _FACTORS_WITHIN
         doubt = outside and len(ratios) >= _LEAST_RUNS
         notes.append(
-            f"{kept}: time does not factor here, trust no time that was composed."
+            f"{kept}: time does not factor here; do not trust composed times."
             if doubt
             else f"{kept}."
         )
@@ -264,7 +264,7 @@ def _composed_note(point: Verified, time_s: float, accuracy: float) -> str:
     if not point.accuracy_from:
         composed += f" and {100 * accuracy:.2f} %"
         verified += f" and {100 * point.test_accuracy.value:.2f} % (test)"
-    fate = f": its composed {point.refuted} is refuted, the verified one stands"
+    fate = f": the composed {point.refuted} is refuted; the verified one counts"
     name = printable(point.name).capitalize()
     return f"{name}: {composed} composed, {verified} verified{fate if point.refuted else ''}."
 
@@ -295,7 +295,7 @@ def interruption(result: StudyResult) -> str:
     """Tell how to resume an interrupted study; empty for a complete one."""
     if result.complete:
         return ""
-    return f"Interrupted: what is here was measured; resume with {result.command}"
+    return f"Interrupted: everything shown was measured; resume with {result.command}"
 
 
 def front_label(result: TrialResult) -> str:

@@ -59,7 +59,7 @@ class VenvRuntime(Runtime):
         try:
             self._run([base, "-m", "venv", str(self.folder)])
         except RuntimeUnavailable:  # Python before 3.3, or Debian's without ensurepip
-            remedy = f"give {base} the module venv with ensurepip, or virtualenv"
+            remedy = f"install the module venv with ensurepip, or virtualenv, for {base}"
             self._run([base, "-m", "virtualenv", "--clear", str(self.folder)], remedy)
         self._add_libraries(progress)
         packages = self.framework.runtime.packages

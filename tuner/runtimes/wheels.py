@@ -18,9 +18,7 @@ _NOT_FOR_CPU_RUNS = re.compile(
     r"libmkl_(blacs|scalapack|cdft|gf|pgi_thread|tbb_thread|\w*ilp64)|libomptarget|libarcher"
     r"|libiompstubs|libiomp5_db|libtbb(bind|malloc_proxy|\.so)"
 )
-PIP_REMEDY = (
-    "pip needs to reach its package index, and that index to have the files that were pinned"
-)
+PIP_REMEDY = "pip must reach a package index that has the pinned files"
 
 
 def pip_arguments(pins: Sequence[str], hashed: Sequence[str], folder: Path) -> list[str]:

@@ -78,8 +78,7 @@ class FactoredSearch:
         if not self._race.over and len(self._race.known.probes) > self._knew:
             return self._race_on(view)  # only the race helps, and its last turn did
         return Stop(
-            f"nothing that can be trained within {view.limit_s:.3g} s promises to add to what "
-            "is known"
+            f"no training that fits into {view.limit_s:.3g} s is expected to add to what is known"
         )
 
     def _at_once(self, params: Params) -> int:

@@ -31,13 +31,13 @@ class Access:
         """Return the response that refuses this request, or ``None``."""
         length = request.headers.get("content-length", "0")
         if "transfer-encoding" in request.headers or not length.isdecimal():
-            return _no(411, "a body must say its Content-Length")
+            return _no(411, "a request body needs a Content-Length")
         if int(length) > _MOST_BYTES:
             return _no(413, f"a body may have {_MOST_BYTES} bytes")
         host = request.headers.get("host", "")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.local and name not in _LOCAL:
-            return _no(421, "this service answers on this machine alone, as localhost")
+            return _no(421, "this service only answers requests from this machine, to localhost")
         if self.local and any(name in request.headers for name in _FORWARDED):
             return _no(421, "this came through a proxy, which needs behind_proxy=true and a token")
         if self.token and request.url.path not in _OPEN and not self._knows(request):

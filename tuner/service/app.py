@@ -52,10 +52,10 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "nothing on record answers the question"},
     409: {
         "model": Problem,
-        "description": "what is on record cannot be used any more, or what is asked for run",
+        "description": "a recorded value is no longer valid, or the requested study cannot run",
     },
-    429: {"model": Problem, "description": "too many jobs wait"},
-    503: {"model": Problem, "description": "nothing can be kept, or is known, for now"},
+    429: {"model": Problem, "description": "too many jobs are waiting"},
+    503: {"model": Problem, "description": "results cannot be stored or read at the moment"},
 }
 _UNREAD: dict[int | str, dict[str, Any]] = {503: _PROBLEMS[503]}
 

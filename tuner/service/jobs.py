@@ -178,13 +178,13 @@ class Jobs:
         with self._change:
             waiting = sum(each.state in OPEN for each in self._jobs.values())
             if waiting >= _MOST_OPEN:
-                raise QueueFull(f"{waiting} jobs wait already; ask again when some have ended")
+                raise QueueFull(f"{waiting} jobs are waiting; try again when some have ended")
             last = max((each.turn for each in self._jobs.values()), default=0)
             job = dataclasses.replace(job, turn=last + 1)
             try:
                 self._keep(job)
             except OSError as error:
-                raise QueueUnwritable(f"the job cannot be kept: {error.strerror}") from error
+                raise QueueUnwritable(f"the job cannot be stored: {error.strerror}") from error
             self._change.notify_all()
         return job
 
@@ -202,7 +202,7 @@ class Jobs:
 
     def _require_own(self) -> None:
         if not self._lock.is_locked:
-            raise ConfigError("another service works the jobs of this store; ask that one")
+            raise ConfigError("another service runs the jobs of this store; send requests there")
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class Jobs:
                 self._forget_oldest()
                 self.fault = ""
             except (OSError, _Waits) as error:  # it may pass, such as too many processes
-                self.fault = f"{job.id} cannot be run for now: {error}"
+                self.fault = f"{job.id} cannot be run at the moment: {error}"
                 _log.warning(self.fault)
                 with self._change:
                     self._change.wait_for(lambda: self._closing, _PAUSE_S)

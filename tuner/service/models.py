@@ -28,25 +28,27 @@ class _Strict(BaseModel):
 class Question(_Strict):
     """Which configuration should a job run with?"""
 
-    framework: Name | None = Field(None, description="chooses among all if it is not given")
+    framework: Name | None = Field(None, description="if omitted, all are considered")
     dataset: Name = "mnist"
     max_train_time_s: Positive | None = None
     max_memory_mb: Positive | None = Field(None, description="peak, MiB")
     min_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None,
-        description="on the test split, fraction: the lower end of the interval keeps it, or no "
-        "proven loss against a default that was measured at or above it",
+        description="on the test split, fraction; met if the lower end of the interval meets it, "
+        "or if no loss is proven against a default that was measured at or above it",
     )
     max_accuracy_loss: Fraction | Literal["none"] = Field(
         MARGIN,
-        description="that may be lost against the framework's default, fraction; 0.002 is no loss "
-        "as studies prove it, none allows any",
+        description="largest loss against the framework's default, fraction; 0.002 is no loss as "
+        "studies prove it, none allows any loss",
     )
     cores: Annotated[int, Field(gt=0, le=65536)] | None = Field(
-        None, description="CPUs that the job will have, as many as it was measured on"
+        None,
+        description="CPUs of the job; only what was measured on as many is considered",
     )
     jobs_per_host: Annotated[int, Field(gt=0, le=65536)] = Field(
-        1, description="such jobs that will share the host, as many as were measured side by side"
+        1,
+        description="jobs on one host; only what was measured beside as many is considered",
     )
     objective: Literal["train_time_s", "accuracy", "memory_mb"] = "train_time_s"
 
@@ -54,7 +56,7 @@ class Question(_Strict):
 class ParetoQuestion(_Strict):
     """Which configurations are on the front?"""
 
-    framework: Name | None = Field(None, description="all if it is not given")
+    framework: Name | None = Field(None, description="if omitted, all")
     dataset: Name = "mnist"
 
 
@@ -75,18 +77,18 @@ class StudyRequest(_Strict):
     model: Literal["default", "lenet"] | None = None
     search: Literal["factored", "joint", "raytune"] | None = None
     goal: Literal["no_loss", "accuracy"] | None = Field(
-        None, description="what is looked for first; else no_loss"
+        None, description="what to search for first; no_loss if omitted"
     )
     budget: Literal["quick", "default", "thorough"] | None = None
     time_s: Annotated[float, Field(ge=1, le=_MOST_STUDY_S)] | None = Field(
-        None, description="of the whole study, s; else that of the budget"
+        None, description="of the whole study, seconds; if omitted, that of the budget"
     )
     baseline: Literal["auto", "full", "projected"] | None = None
     objectives: Annotated[list[Name], Field(min_length=1, max_length=8)] | None = None
     constraints: Annotated[list[Limit], Field(max_length=8)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     jobs_per_host: Annotated[int, Field(ge=1, le=65536)] = Field(
-        1, description="measure each trial beside that many less one, on a share of the cores"
+        1, description="measure so many trials side by side, each on its share of the cores"
     )
 
 
@@ -125,7 +127,7 @@ class Job(BaseModel):
     kind: Literal["study", "recheck"]
     state: Literal["queued", "running", "stopping", "complete", "failed", "stopped"]
     request: dict[str, Any]
-    submitted: float = Field(description="seconds since the epoch, as the two below; 0 before")
+    submitted: float = Field(description="seconds since the epoch, as the two below; 0 if not yet")
     started: float
     ended: float
     reason: str = Field(description="why it failed, or waits")
@@ -206,13 +208,13 @@ class Answer(BaseModel):
     role: str = Field(description=_ROLE)
     no_loss: bool = Field(description=_NO_LOSS)
     assurance: str = Field(description="how sure it is that nothing is lost, or what is lost")
-    note: str | None = Field(None, description="why it is the untouched default, where it is")
+    note: str | None = Field(None, description="if the answer is the untouched default, why")
     params: dict[str, Param]
     environment: dict[str, str]
     settings: str | None = Field(None, description="the framework's own settings file")
-    speedup: Ratio | None = Field(description="against the default, whose own is null")
+    speedup: Ratio | None = Field(description="over the default; null for the default itself")
     measured: Measured
-    jobs_per_hour: float = Field(description="trainings that the whole host ends in an hour")
+    jobs_per_hour: float = Field(description="trainings that the whole host completes in an hour")
     promised: Promise
     against_default: dict[str, Any] | None
     evidence: Proof
@@ -233,7 +235,7 @@ class FrontPoint(Point):
 class Study(BaseModel):
     """Summary of a study."""
 
-    id: str = Field(description="of the study, or of the job as long as it is none")
+    id: str = Field(description="of the study; before it begins, of the job")
     run_id: str = ""
     state: Literal["queued", "running", "stopping", "stopped", "failed", "complete", "cut short"]
     framework: str
@@ -242,7 +244,7 @@ class Study(BaseModel):
     verified: int = 0
     trials: dict[str, int] = {}
     elapsed_s: float = 0.0
-    ended: float = Field(description="seconds since the epoch; 0 before")
+    ended: float = Field(description="seconds since the epoch; 0 if not yet")
     warnings: list[str] = []
 
 
@@ -264,7 +266,7 @@ class Health(BaseModel):
     status: HealthStatus = Field(description="stale: the store cannot be read; failed: restart it")
     version: str
     studies: int
-    damaged: int = Field(description="studies on record that cannot be made sense of")
+    damaged: int = Field(description="recorded studies that cannot be read")
     read_s_ago: float | None = Field(description="null if the store was never read")
     fault: str
 
@@ -273,5 +275,5 @@ class Problem(BaseModel):
     """Why there is no answer."""
 
     detail: str
-    binding: list[str] = Field([], description="limits that nothing keeps")
-    nearest: Point | None = Field(None, description="what comes nearest to keeping them")
+    binding: list[str] = Field([], description="limits that no configuration meets")
+    nearest: Point | None = Field(None, description="what comes closest to meeting them")

@@ -237,7 +237,7 @@ class StudyFolder:
             return {}
         except ValueError as error:
             raise StorageError(
-                f"{self.path / STUDY} is damaged ({error}); resume=restart starts the study anew"
+                f"{self.path / STUDY} is damaged ({error}); resume=restart starts over"
             ) from error
 
     @property

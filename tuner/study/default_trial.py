@@ -173,7 +173,7 @@ class DefaultTrial:
         )
         otherwise = own.departure(result.trial.seed, known.result.checkpoints, self._images)
         if otherwise:
-            words = f"Its training at another runtime setting goes otherwise: {otherwise}."
+            words = f"Its training differs at another runtime setting: {otherwise}."
             return dataclasses.replace(known, words=" ".join(filter(None, [known.words, words])))
         found = with_reference(known.result, own)
         at = ", ".join(f"{value}" for value in setting.values())

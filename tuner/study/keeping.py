@@ -38,5 +38,5 @@ def keeping(folder: Path, storage: str) -> Iterator[None]:
         return
     raise StorageAway(
         f"study {folder.name} stopped, as {place} cannot be written ({why}); what it has measured "
-        "is kept, and the same command goes on with it"
+        "is kept, and the same command resumes it"
     )

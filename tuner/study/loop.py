@@ -174,7 +174,7 @@ class StudyLoop:
             rounds = self._round(last=False) if self._again() else []
             rounds = rounds or self._round(last=True)
             return Verify(tuple(rounds)) if rounds else Stop("nothing is left to verify")
-        return step or Stop("what runs must end first")
+        return step or Stop("running trials must end first")
 
     def _search_step(self, running: int) -> Step | None:
         """Return what the strategy would do; ``None`` if there is no time or nothing to do."""
@@ -376,7 +376,7 @@ class StudyLoop:
     def _hear_of_others(self) -> None:
         """Take in what other drivers have measured, and take over trials of crashed ones."""
         for number in self._strategy.study.release():
-            self._progress.message(f"trial {number} is asked for again, as its driver has died")
+            self._progress.message(f"trial {number} runs again, because its driver has died")
         for each in self._strategy.study.hear_of_others():
             self._strategy.tell(each)
             self.trials.append(each)

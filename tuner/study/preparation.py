@@ -38,8 +38,8 @@ def results_place(config: TuneConfig) -> tuple[str, Path]:
     check_writable(uri, output)
     if config.storage and not can_be_held(config.storage):
         raise StorageError(
-            f"storage {without_password(config.storage)} is no address of SQLite or PostgreSQL, "
-            "which drivers of one study can lock in turn"
+            f"storage {without_password(config.storage)} is not an address of SQLite or "
+            "PostgreSQL, which drivers of one study can lock in turn"
         )
     return uri, output
 
@@ -151,8 +151,8 @@ def _introduce(
             if before.get(key) != machine.get(key)
         ]
         progress.message(
-            f"study {name} was of another machine or other libraries ({', '.join(changed)}); it "
-            f"stays as it is, and study {folder.path.name} begins anew"
+            f"study {name} ran on another machine or with other libraries "
+            f"({', '.join(changed)}); it is kept, and study {folder.path.name} starts over"
         )
     folder.save(kin=kin, machine=machine, framework=config.framework.name, dataset=dataset.name)
 

@@ -76,7 +76,7 @@ def _begun(path: Path, digest: str, default: Params, progress: StudyProgress) ->
     if refusal:
         aside = path.with_suffix(".json.old")
         shutil.move(path, aside)
-        progress.warn(f"{path.name} is begun anew, as {refusal}; the old one is {aside}")
+        progress.warn(f"{path.name} is recorded again, because {refusal}; the old one is {aside}")
         return None
     return found
 

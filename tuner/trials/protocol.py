@@ -118,7 +118,7 @@ def parse_event(line: bytes) -> dict[str, Any]:
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
-        raise ProtocolError(f"event line is no JSON: {line[:80]!r}") from None
+        raise ProtocolError(f"event line is not JSON: {line[:80]!r}") from None
     name = str(event.get("event")) if isinstance(event, dict) else ""
     if name not in _REQUIRED:
         raise ProtocolError(f"unknown event {line[:80]!r}; known are {', '.join(_REQUIRED)}")

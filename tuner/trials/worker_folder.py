@@ -70,10 +70,10 @@ class WorkerFolder:
         except FileNotFoundError:
             return b""
         except OSError as error:  # a link, a socket, or without permission
-            raise ProtocolError(f"{name} is no file that can be read: {error.strerror}") from None
+            raise ProtocolError(f"{name} is not a readable file: {error.strerror}") from None
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ProtocolError(f"{name} is no regular file")
+                raise ProtocolError(f"{name} is not a regular file")
             return os.pread(handle, most, offset)
         finally:
             os.close(handle)

@@ -245,6 +245,6 @@ def default_warnings(trials: Sequence[TrialResult], part: str) -> list[str]:
     if not part:
         return []
     return [
-        f"all is compared with {part} of the default: what it reaches at its end is not known; a "
-        "larger budget trains it to its end, python -m tuner reference records it"
+        f"everything is compared with {part} of the default: what it reaches at its end is not "
+        "known; a larger budget trains it to its end, python -m tuner reference records it"
     ]

@@ -201,13 +201,13 @@ class SearchSpace:
             ValueError,
             AttributeError,
         ) as error:
-            raise ConfigError(f"{path} is no search space: {error}") from error
+            raise ConfigError(f"{path} is not a search space: {error}") from error
         own = [each for each in defaults if each.model == model and dataset in each.datasets]
         changed = [each.ranges for each in own[:1]] + [overrides or {}]
         for name, changes in (item for each in changed for item in each.items()):
             if name not in entries or not isinstance(changes, Mapping):
                 known = ", ".join(entries)
-                raise ConfigError(f"search_space.{name} is no param of {path.stem}: {known}")
+                raise ConfigError(f"search_space.{name} is not a param of {path.stem}: {known}")
             entries[name] |= changes
         params = {
             name: _read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
@@ -245,7 +245,7 @@ class SearchSpace:
             if why := param.refusal(params.get(name), params):
                 return f"{name} {why}"
         unknown = sorted(set(params) - set(self.params))
-        return f"{', '.join(unknown)} is no param of {self.framework}" if unknown else ""
+        return f"{', '.join(unknown)} is not a param of {self.framework}" if unknown else ""
 
     def with_longer(self, iterations: int) -> SearchSpace:
         """Return the space with ``iterations`` extended to at least this many."""
@@ -380,7 +380,7 @@ def _read_values(
         counts = {2**power for power in range(cores.bit_length()) if 2**power <= cores}
         return (UNSET, *sorted(counts | {cores}))
     if isinstance(raw, str) or not raw:
-        raise ValueError(f"{raw!r} is no list of values")
+        raise ValueError(f"{raw!r} is not a list of values")
     values: list[ParamValue] = []
     for each in raw:
         if isinstance(each, Mapping):

@@ -50,8 +50,8 @@ class Readings:
             if each.role in CANDIDATES and self.verdict(index) is False
         ]
         departure = (
-            "The default learns otherwise at the fastest runtime setting: accuracy depends on it "
-            f"here. {self.departure}."
+            "The default learns differently at the fastest runtime setting: accuracy depends on "
+            f"it here. {self.departure}."
         )
         tried = f"Tried for no loss, and not proven: {', '.join(refuted)}."
         return (*([departure] if self.departure else []), *([tried] if refuted else []))

@@ -321,8 +321,8 @@ def cross_notes(result: CrossResult) -> list[str]:
     if rows:
         notes += [
             "No loss, runtime only, accuracy gain: the three answers of each framework's study. "
-            "The other figures are those of its no-loss configuration, or where none is proven "
-            "of what stands for it, against its own default, run in turn "
+            "The other figures are those of its no-loss configuration or, where none is proven, "
+            "of the one that the verdict names, against its own default, run in turn "
             f"with it; intervals at {100 * rows[0].best.point.confidence:g} % confidence, "
             "p-values two-sided.",
             "Speed-up, CPU (user and system, of the whole process tree) and peak memory are "
@@ -382,4 +382,4 @@ def cross_interruption(result: CrossResult) -> str:
     """Tell how to resume an interrupted comparison; empty for a complete one."""
     if result.complete:
         return ""
-    return f"Interrupted: what is here was measured; resume with {result.command}"
+    return f"Interrupted: everything shown was measured; resume with {result.command}"
