@@ -89,10 +89,10 @@ class Recorded:
         self.batches = sorted({batch for batch, _ in self._grid})
         self.rates = sorted({rate for _, rate in self._grid})
         self.longest_s = float(curves["seconds"])
-        self.most_iterations = max(
+        self.max_iterations = max(
             int(point[0]) for curve in self._grid.values() for point in curve
         )
-        iterations = min(int(self.default["iterations"] or 1), self.most_iterations)
+        iterations = min(int(self.default["iterations"] or 1), self.max_iterations)
         self.default["iterations"] = iterations
         self.space = self._space(table, dataset)
         iterations_range = self.space.params["iterations"]
@@ -124,7 +124,7 @@ class Recorded:
         iterations = params["iterations"]
         assert isinstance(iterations, Range)
         params["iterations"] = dataclasses.replace(
-            iterations, high=min(iterations.high, float(self.most_iterations))
+            iterations, high=min(iterations.high, float(self.max_iterations))
         )
         return dataclasses.replace(space, params=params)
 

@@ -67,7 +67,7 @@ ALIKE = (
 )
 SHARES = (0.90, 0.95, 0.99)
 NEARLY = 1 / 1.25  # of the speed of the fastest that truly loses nothing
-LEAST_BUDGET_S, LARGER = 150.0, math.sqrt(2)  # of the studies that are to prove something
+MIN_BUDGET_S, LARGER = 150.0, math.sqrt(2)  # of the studies that are to prove something
 SAMPLERS = ("tpe", "nsga2", "random")
 RAY = ("raytune", "asha") if find_spec("ray") else ()
 STRATEGIES = ("factored", *SAMPLERS, *RAY)
@@ -172,7 +172,7 @@ def search(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
 def prove(name: str, strategy: str, seed: int, *, budget_s: float) -> Anytime:
     """Run studies of one strategy with growing budgets, until one has its proof in time."""
     found: Anytime = []
-    recorded, each_s = Recorded(name), LEAST_BUDGET_S
+    recorded, each_s = Recorded(name), MIN_BUDGET_S
     while each_s <= budget_s and time_to(found, NEARLY) == math.inf:
         machine = Replay(recorded, seed)
         proofs = _Proofs(machine)
@@ -199,7 +199,7 @@ def search_live(name: str, strategy: str, seed: int, *, budget_s: float) -> Anyt
                 dataset=load_dataset_config(dataset),
                 model=MODEL,
                 sampler=SamplerConfig() if strategy == "factored" else config.sampler,
-                search_space={"iterations": {"high": recorded.most_iterations}},
+                search_space={"iterations": {"high": recorded.max_iterations}},
                 tracking_uri=f"sqlite:///{folder}/mlflow.db",
                 output=folder,
                 resume="never",

@@ -46,7 +46,7 @@ STALE_S = 60.0  # from which on the service calls what it knows too old
 LULL_S = (20.0, 40.0)  # between two blows
 BLOW_S = {"mlflow": (30.0, 150.0), "disk": (20.0, 60.0), "service": (0.5, 5.0)}
 ORDER_S = 20.0  # between two studies that are asked for
-_MOST_SAID = 600
+_MAX_SAID = 600
 QUESTIONS = [
     {"dataset": "kept", **limits}
     for limits in (
@@ -171,7 +171,7 @@ class Siege:
             raise SystemExit(f"the questions are of one kind: {statuses}")
 
     def _complain(self, what: str) -> None:
-        what = f"{time.strftime('%T')} {what}"[:_MOST_SAID]
+        what = f"{time.strftime('%T')} {what}"[:_MAX_SAID]
         with self._lock:
             self.wrong.append(what)
         print(what, file=sys.stderr, flush=True)

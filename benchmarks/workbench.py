@@ -13,7 +13,7 @@ from unittest import mock
 from tuner.config.catalogue import load_dataset_config, load_framework, tuner_home
 from tuner.config.schema import TuneConfig, VerifyConfig
 from tuner.progress import StudyProgress
-from tuner.study.preparation import single
+from tuner.study.preparation import standalone_setup
 from tuner.study.study import tune
 from tuner.trials.session import TrialSetup
 from tuner.values.results import StudyResult
@@ -43,7 +43,7 @@ def workbench(framework: str, dataset: str, model: str = MODEL) -> Iterator[Work
     config = TuneConfig(
         framework=load_framework(framework), dataset=load_dataset_config(dataset), model=model
     )
-    with single(config, StudyProgress()) as (space, setup):
+    with standalone_setup(config, StudyProgress()) as (space, setup):
         yield Workbench(space, space.default(dataset, model).params, setup)
 
 

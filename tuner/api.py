@@ -32,7 +32,7 @@ from tuner.recommendation.choice import Limits, Recommendation, fill_settings
 from tuner.recommendation.choice import recommend as choose
 from tuner.recommendation.evidence import MARGIN, Evidence, evidence_of
 from tuner.runtimes import find_runtime
-from tuner.study.preparation import single
+from tuner.study.preparation import standalone_setup
 from tuner.study.recording import record_reference as record
 from tuner.study.study import tune as run_study
 from tuner.tracking import StudyRecord, default_tracking_uri
@@ -82,7 +82,10 @@ def train(*overrides: str, params: Params, **settings: Any) -> TrialResult:
         TunerError: If the params cannot be used or the training fails; the message says why.
     """
     config = validate(compose([*overrides, *_words(settings)]))
-    with make_progress(config.progress) as progress, single(config, progress) as (space, setup):
+    with (
+        make_progress(config.progress) as progress,
+        standalone_setup(config, progress) as (space, setup),
+    ):
         default = space.default(setup.dataset.name, config.model).params
         chosen = space.completed({**default, **params})
         for name, value in params.items():

@@ -57,7 +57,7 @@ def test_an_installed_runtime_is_found(tmp_path):
     ("config", "fact", "remedy"),
     [
         (framework("system", interpreter="no-such"), "no-such was not found", "PATH"),
-        (framework("venv", interpreter="1.4"), "no Python 1.4", "pyenv install 1.4"),
+        (framework("venv", interpreter="1.4"), "no working Python 1.4", "pyenv install 1.4"),
         (framework("other"), "got 'other'", ""),
         (framework("system", interpreter="{python}", size_mb=10**9), "MB of disk", "TUNER_HOME"),
         (framework("venv", interpreter="3", install="never"), "install=never", "runtimes install"),

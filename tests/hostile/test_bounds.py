@@ -35,9 +35,9 @@ def test_a_bound_ends_a_trial_by_name(
     hostile: TrialSetup, attack: Attack, monkeypatch, name, status, reason
 ):
     if name == "large_files":  # no test needs to fill the disk
-        monkeypatch.setattr("tuner.trials.watch._MOST_BYTES", 64 * 2**20)
+        monkeypatch.setattr("tuner.trials.watch._MAX_BYTES", 64 * 2**20)
     if name == "many_events":  # nor to write for days
-        monkeypatch.setattr("tuner.trials.protocol._MOST_EVENTS", 10_000)
+        monkeypatch.setattr("tuner.trials.protocol._MAX_EVENTS", 10_000)
     memory = 256 if name == "hide_memory" else 8 * 1024
     hostile = dataclasses.replace(hostile, memory_limit_bytes=memory * 2**20)
     result = run_trial(hostile, attack(name, time_limit_s=40.0))

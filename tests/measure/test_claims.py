@@ -67,7 +67,7 @@ def test_it_waits_says_so_once_and_goes_on_when_the_holder_is_killed(neighbour, 
         if len(told) == 1:
             neighbour.kill()
 
-    with claim([(3,)], tmp_path, most_s=30, check=check, tell=told.append) as held:
+    with claim([(3,)], tmp_path, max_s=30, check=check, tell=told.append) as held:
         assert held.cores == (3,)
     assert len(told) == 1
     assert f"process {neighbour.pid}" in told[0]
@@ -76,7 +76,7 @@ def test_it_waits_says_so_once_and_goes_on_when_the_holder_is_killed(neighbour, 
 def test_it_waits_no_longer_than_it_may(neighbour, tmp_path):
     begun = time.monotonic()
     with pytest.raises(CoresTaken):
-        claim([(3,)], tmp_path, most_s=0.0)
+        claim([(3,)], tmp_path, max_s=0.0)
     assert time.monotonic() - begun < 5
 
 

@@ -222,7 +222,7 @@ def test_a_lying_worker_never_wins(space):
 def test_the_budget_ends_it_with_what_is_known(space):
     machine = Machine()
     started = open_race(space, machine, budget_s=8.0)
-    found = started.run(most_s=8.0)
+    found = started.run(max_s=8.0)
     assert found.probes
     assert machine.now < 8.0 + 2 * START_S + 4
     started.run()
@@ -261,7 +261,7 @@ def test_a_setting_whose_trials_fail_between_two_turns_is_left_alone(space):
     machine = Machine()
     racing = open_race(space, machine)
     while not racing.over:
-        racing.run(most_s=0.1)
+        racing.run(max_s=0.1)
         known = racing.known
         for _ in range(2):
             known.note_failure(known.fastest(64))
@@ -281,8 +281,8 @@ def test_it_goes_on_where_its_time_for_a_turn_ended_it(space):
     machine = Machine()
     running = open_race(space, machine)
     known = []
-    for most_s in (0.5, 5.0, math.inf):
-        running.run(most_s)
+    for max_s in (0.5, 5.0, math.inf):
+        running.run(max_s)
         known.append(len(running.known.settings))
     assert 1 <= known[0] < known[1] < known[2]
     assert running.over
@@ -292,9 +292,9 @@ def test_it_goes_on_where_its_time_for_a_turn_ended_it(space):
 def test_in_pieces_it_finds_the_same_as_at_once(space):
     whole, machine = race(space, Machine()), Machine()
     pieces = open_race(space, machine)
-    for most_s in (0.5, 1.0, 2.0, math.inf):
+    for max_s in (0.5, 1.0, 2.0, math.inf):
         machine.now += 100.0  # others' time is not its own
-        pieces.run(most_s)
+        pieces.run(max_s)
     assert pieces.known.settings == whole.settings
     assert pieces.known.fastest(64) == whole.fastest(64)
 
@@ -365,7 +365,7 @@ def test_an_interrupted_race_does_not_measure_the_default_again(space):
     started.run(0.0)
     goes_on = open_race(space, machine, known=RuntimeMap.from_json(started.known.to_json()))
     machine.spent.clear()
-    goes_on.run(most_s=0.1)
+    goes_on.run(max_s=0.1)
     assert len(goes_on.known.settings) == 2
     # nothing but a worker that keeps the time, and its two probes
     assert machine.spent["openblas-pthread"] < 2 * START_S + 1.0

@@ -191,11 +191,11 @@ def test_training_on_never_takes_anything_away():
 
 def test_below_the_least_accuracy_nothing_is_gained():
     curve = logs(0.8, 0.95, 0.97)
-    assert front_gain(curve, SURE, TIMES, [], least_accuracy=0.98).max() == pytest.approx(
+    assert front_gain(curve, SURE, TIMES, [], min_accuracy=0.98).max() == pytest.approx(
         0, abs=1e-9
     )
     assert (
         0
-        < front_gain(curve, SURE, TIMES, [], least_accuracy=0.9).max()
+        < front_gain(curve, SURE, TIMES, [], min_accuracy=0.9).max()
         < front_gain(curve, SURE, TIMES, []).max()
     )

@@ -52,7 +52,7 @@ class Raced:
     def __init__(self, known: RuntimeMap, *, over: bool = True) -> None:
         self.known, self.over, self.recorded = known, over, False
 
-    def run(self, most_s: float) -> None:
+    def run(self, max_s: float) -> None:
         """Find nothing."""
 
 

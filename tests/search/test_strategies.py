@@ -41,7 +41,7 @@ from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialS
 GOALS = [OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"]]
 SPACE = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
 START_S = 0.3
-MOST_TRIALS = 7
+MAX_TRIALS = 7
 ENDS = [
     TrialStatus.COMPLETE, TrialStatus.CRASHED, TrialStatus.DIVERGED, TrialStatus.INVALID,
     TrialStatus.STOPPED, TrialStatus.TIMEOUT,
@@ -139,7 +139,7 @@ def drive(
 ) -> Driven:
     """Carry out what a strategy says until a budget ends, and check each answer."""
     driven = Driven()
-    while len(driven.results) < MOST_TRIALS and machine.now < budget_s:
+    while len(driven.results) < MAX_TRIALS and machine.now < budget_s:
         left_s = budget_s - machine.now
         view = View(min(limit_s, left_s), left_s, 0, default_known=bool(driven.results))
         match strategy.next(view):
@@ -149,11 +149,11 @@ def drive(
                 trial = Trial(number, params, train_time_limit_s=limit, curve=strategy.shortest)
                 driven.results.append(machine.run(trial))
                 strategy.tell(driven.results[-1])
-            case Probe(most_s):
-                assert most_s <= left_s / 2
+            case Probe(max_s):
+                assert max_s <= left_s / 2
                 driven.turns += 1
-                assert driven.turns <= 3 * MOST_TRIALS + 40, "there is no end"
-                race.run(most_s)
+                assert driven.turns <= 3 * MAX_TRIALS + 40, "there is no end"
+                race.run(max_s)
                 strategy.learn_paces()
             case Stop(reason):
                 driven.end = reason
@@ -235,7 +235,7 @@ def test_ray_tunes_search_goes_through_anything(machine, budget_s, share, space,
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize(("limit_s", "trials"), [(0.02, 1), (0.3, 2), (5.0, MOST_TRIALS)])
+@pytest.mark.parametrize(("limit_s", "trials"), [(0.02, 1), (0.3, 2), (5.0, MAX_TRIALS)])
 def test_what_does_not_fit_into_the_time_is_not_begun(limit_s, trials):
     """With a small budget every candidate is longer than the limit; see also its repetition."""
     machine = Machine(pace_s=1e-4)
@@ -243,7 +243,7 @@ def test_what_does_not_fit_into_the_time_is_not_begun(limit_s, trials):
     strategy = FactoredSearch(open_study(), race)
     driven = drive(strategy, machine, race, 1000.0, limit_s)
     assert len(driven.results) >= trials
-    if len(driven.results) < MOST_TRIALS:
+    if len(driven.results) < MAX_TRIALS:
         assert driven.end == f"nothing can be trained within {limit_s:g} s"
         again = strategy.next(View(limit_s, 60.0, 0, default_known=True))
         assert again == Stop(driven.end), "as often as it is asked"

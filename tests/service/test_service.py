@@ -23,7 +23,7 @@ from tuner.config.catalogue import load_framework
 from tuner.measure import machine_facts, parse_cores
 from tuner.runtimes import find_runtime
 from tuner.service.app import judge_health
-from tuner.service.records import Records, Snapshot
+from tuner.service.records import RecordCache, Snapshot
 from tuner.service.server import TOKEN, serve
 from tuner.tracking import connect
 from tuner.tracking.store import STUDY_TAG
@@ -222,7 +222,7 @@ def test_the_store_is_read_again_whatever_went_wrong(tmp_path, monkeypatch):
 
     with (
         monkeypatch.context() as patch,
-        Records(f"sqlite:///{tmp_path}/mlflow.db", 0.05) as records,
+        RecordCache(f"sqlite:///{tmp_path}/mlflow.db", 0.05) as records,
     ):
         patch.setattr("tuner.service.records.load_everything", broken)
         records.refresh()
@@ -329,7 +329,7 @@ def test_the_page_answers_draws_and_needs_no_network(service):
 
 def test_a_study_that_ends_meanwhile_is_found(store, tmp_path):
     keep(tmp_path)
-    records = Records(f"sqlite:///{tmp_path}/mlflow.db")
+    records = RecordCache(f"sqlite:///{tmp_path}/mlflow.db")
     records.refresh()
     before = records.current
     assert len(before.studies) == 1
@@ -345,7 +345,7 @@ def test_a_study_that_ends_meanwhile_is_found(store, tmp_path):
 
 def test_a_data_set_is_known_by_what_was_asked_for_too(tmp_path):
     keep(tmp_path, requested="mnist", dataset="mnist_5k")
-    records = Records(f"sqlite:///{tmp_path}/mlflow.db")
+    records = RecordCache(f"sqlite:///{tmp_path}/mlflow.db")
     records.refresh()
     for asked in ("mnist", "mnist_5k"):
         assert {each.dataset for each in records.current.evidence_for("", asked)} == {"mnist_5k"}

@@ -102,7 +102,7 @@ def test_a_damaged_result_is_set_aside_and_named(folder, content):
 
 def test_a_crash_on_a_full_disk_is_no_result(folder, monkeypatch):
     crashed = dataclasses.replace(make_result(1, 0.9, 10.0), status=TrialStatus.CRASHED)
-    monkeypatch.setattr("tuner.storage.study_folder._LEAST_FREE_BYTES", 2**80)
+    monkeypatch.setattr("tuner.storage.study_folder._MIN_FREE_BYTES", 2**80)
     with pytest.raises(OSError, match="No space left"):
         folder.keep(crashed)
     assert folder.results(TrialKind.SEARCH) == []

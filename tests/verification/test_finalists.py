@@ -79,11 +79,11 @@ def test_what_errs_many_times_as_often_as_the_default_is_of_no_interest():
 
 def test_what_there_is_no_time_for_makes_room_for_others():
     points = [make_point(1, 0.992, 90.0), make_point(2, 0.985, 20.0), make_point(3, 0.97, 5.0)]
-    for most_s, expected in ((1000.0, [1, 2, 3]), (96.0, [2, 3]), (15.0, [3]), (1.0, [])):
+    for max_s, expected in ((1000.0, [1, 2, 3]), (96.0, [2, 3]), (15.0, [3]), (1.0, [])):
         found = picked(
             points,
-            affordable=lambda chosen, most_s=most_s: (
-                sum(each.metrics["train_time_s"] for each in chosen) <= most_s
+            affordable=lambda chosen, max_s=max_s: (
+                sum(each.metrics["train_time_s"] for each in chosen) <= max_s
             ),
         )
         assert sorted(found) == expected

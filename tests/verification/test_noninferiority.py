@@ -9,7 +9,7 @@ from tuner.verification.noninferiority import (
     LookPlan,
     candidate_alpha,
     chance_of_proof,
-    least_deviation,
+    min_deviation,
     nominal_levels,
     p_of_loss,
     pooled_deviation,
@@ -76,7 +76,7 @@ AGREES, VARIES = 0.0002, 0.0009
 def test_so_it_is_where_the_default_s_seeds_happen_to_agree():
     random = np.random.default_rng(2)
     plan = LookPlan((5, 5, 5), (2, 4, 6), candidate_alpha(0.05, 0))
-    hits = {0.0: 0, least_deviation(0.99, 10_000): 0}
+    hits = {0.0: 0, min_deviation(0.99, 10_000): 0}
     for _ in range(STUDIES):
         default = random.normal(0.99, AGREES, 5).tolist()
         runs = random.normal(0.99 - MARGIN, VARIES, 6).tolist()
@@ -90,8 +90,8 @@ def test_so_it_is_where_the_default_s_seeds_happen_to_agree():
 
 
 def test_a_perfect_default_is_not_known_exactly():
-    assert 0 < least_deviation(1.0, 10_000) < least_deviation(0.99, 10_000)
-    assert least_deviation(0.99, 40_000) == pytest.approx(least_deviation(0.99, 10_000) / 2)
+    assert 0 < min_deviation(1.0, 10_000) < min_deviation(0.99, 10_000)
+    assert min_deviation(0.99, 40_000) == pytest.approx(min_deviation(0.99, 10_000) / 2)
 
 
 @pytest.mark.parametrize(

@@ -236,11 +236,11 @@ def test_rounds_of_rates_alone_are_twice_as_many():
     runtime = make_entrant(0, 50.0, Role.RUNTIME_ONLY)
     known = make_plan(runtime, make_entrant(2, 50.0), rounds=0, config=LONG, accuracies=SEEDS)
     assert [rounds_owed(known, index) for index in (1, 2)] == [4, 2]
-    assert [known.most_rounds(index) for index in (1, 2)] == [6, 3]
+    assert [known.max_rounds(index) for index in (1, 2)] == [6, 3]
     unknown = make_plan(runtime, rounds=0, config=LONG)
     assert rounds_owed(unknown, 1) == 2, "whole runs, as no reference is known"
     single = dataclasses.replace(known, config=dataclasses.replace(LONG, repeats=1))
-    assert single.most_rounds(1) == rounds_owed(single, 1)
+    assert single.max_rounds(1) == rounds_owed(single, 1)
 
 
 def test_a_stopped_one_is_run_for_the_iterations_it_reached():

@@ -19,8 +19,8 @@ from tuner.values.errors import TunerError
 MACHINE = "machine"
 _OLDEST_PYTHON = (3, 11)
 _BINDING_TOOLS = ("setpriv", "taskset", "choom", "prlimit")
-_LEAST_FREE_MB = 1000
-_LEAST_MEMORY_MB = 2000
+_MIN_FREE_MB = 1000
+_MIN_MEMORY_MB = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ def _machine(home: Path) -> Iterator[Finding]:
     yield Finding(MACHINE, True, f"{len(os.sched_getaffinity(0))} cores")
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
     yield _finding(
-        memory_mb >= _LEAST_MEMORY_MB,
+        memory_mb >= _MIN_MEMORY_MB,
         f"{memory_mb} MB of memory",
-        f"a study needs {_LEAST_MEMORY_MB} MB",
+        f"a study needs {_MIN_MEMORY_MB} MB",
     )
     yield _disk(home)
     yield from _programs()
@@ -113,7 +113,7 @@ def _disk(home: Path) -> Finding:
     remedy = "set TUNER_HOME to a folder that can be written to and has space"
     if not os.access(existing, os.W_OK):
         return Finding(MACHINE, False, f"{home} cannot be written to", remedy)
-    return _finding(free_mb >= _LEAST_FREE_MB, f"{free_mb} MB free in {home}", remedy)
+    return _finding(free_mb >= _MIN_FREE_MB, f"{free_mb} MB free in {home}", remedy)
 
 
 def _programs() -> Iterator[Finding]:

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def compose(words: Sequence[str]) -> TuneConfig:
-    """Return the configuration that ``python -m tuner`` would tune for these words.
+    """Return the configuration that ``python -m tuner`` would use for these words.
 
     Args:
         words: Overrides such as ``framework=caffe`` or ``budget.time_s=60``.
 
     Raises:
-        CompositionError: If they do not compose.
+        CompositionError: If they are not valid overrides.
     """
     import hydra
 
     _store_types()
     try:
         with hydra.initialize_config_dir(str(project_folder("conf")), version_base="1.3"):
-            return _plain(hydra.compose("config", overrides=prepare_overrides(words)))
-    except _refusals() as error:
+            return _to_dataclass(hydra.compose("config", overrides=prepare_overrides(words)))
+    except _composition_errors() as error:
         raise CompositionError(_explain(error)) from error
 
 
@@ -48,7 +48,7 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
             lines of its own to the error.
 
     Raises:
-        CompositionError: If the words do not compose.
+        CompositionError: If the words are not valid overrides.
     """
     import hydra
 
@@ -61,8 +61,8 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
         version_base="1.3", config_path=str(project_folder("conf")), config_name="config"
     )
     try:
-        entry(lambda composed: run(_plain(composed)))()
-    except _refusals() as error:
+        entry(lambda composed: run(_to_dataclass(composed)))()
+    except _composition_errors() as error:
         if before == "1":
             raise
         raise CompositionError(_explain(error)) from error
@@ -70,8 +70,8 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
         os.environ["HYDRA_FULL_ERROR"] = before or "0"
 
 
-def _refusals() -> tuple[type[Exception], ...]:
-    """Return what Hydra raises for words that do not compose: not only its own exceptions."""
+def _composition_errors() -> tuple[type[Exception], ...]:
+    """Return what Hydra raises for invalid overrides: not only its own exceptions."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -84,13 +84,13 @@ def _store_types() -> None:
     ConfigStore.instance().store(name="tune_config", node=TuneConfig)
 
 
-def _plain(composed: DictConfig) -> TuneConfig:
+def _to_dataclass(composed: DictConfig) -> TuneConfig:
     from omegaconf import OmegaConf
 
     config = OmegaConf.to_object(composed)
     assert isinstance(config, TuneConfig)
     for unknown in _unknown_settings(config):  # +name=value can add an unknown setting
-        raise CompositionError(_no_setting(unknown))
+        raise CompositionError(_unknown_setting(unknown))
     return config
 
 
@@ -134,7 +134,7 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
     return prepared
 
 
-def _no_setting(name: str) -> str:
+def _unknown_setting(name: str) -> str:
     import difflib
 
     group, _, _ = name.rpartition(".")
@@ -156,7 +156,7 @@ def _explain(error: Exception) -> str:
 
     unknown = re.match(r"Could not override '([^']+)'", str(error))
     if unknown:
-        return _no_setting(unknown[1])
+        return _unknown_setting(unknown[1])
     wanted = getattr(error, "missing_cfg_file", None)
     options = list(getattr(error, "options", None) or [])
     if wanted and options:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tuner.convergence.references import Reference
 from tuner.values.trial import Checkpoint, TrialResult, TrialStatus
 
-_LEAST_COMPARED = 2  # looks of the first part at which a reference must hold
+_MIN_COMPARED = 2  # looks of the first part at which a reference must hold
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ def judge(
         refusal = reference.version_refusal(result.versions)
         seed = result.trial.seed
         common = len(reference.in_common(seed, result.checkpoints))
-        if common < _LEAST_COMPARED:
+        if common < _MIN_COMPARED:
             refusal = refusal or (
                 f"it and the default's first part have {common} looks in common, and at least "
-                f"{_LEAST_COMPARED} are needed"
+                f"{_MIN_COMPARED} are needed"
             )
         refusal = refusal or reference.departure(seed, result.checkpoints, images)
         if not refusal:

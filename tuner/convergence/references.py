@@ -24,12 +24,12 @@ from tuner.values.errors import ConfigError
 from tuner.values.trial import ENDED_ITSELF, Checkpoint, Params, TrialResult, TrialStatus
 
 _NOT_THE_FRAMEWORK = ("python", "numpy", "lua")  # versions that may differ
-_MOST_COMPARED = 6  # looks of a first part that are compared, the latest ones
-_LEAST_SHIFT = 0.0025  # accuracy; rounding alone moves a run of the same seed by less
-_LEAST_IMAGES = 3.0  # the same in images
+_MAX_COMPARED = 6  # looks of a first part that are compared, the latest ones
+_MIN_SHIFT = 0.0025  # accuracy; rounding alone moves a run of the same seed by less
+_MIN_IMAGES = 3.0  # the same in images
 _SHIFT_OF_SPREAD = 0.5  # the same as a part of the standard deviation between seeds
 _OUTSIDE = 0.001  # share of runs converging as recorded that are outside the band at a look
-_LEAST_SPREAD = 0.001  # accuracy; a few seeds may happen to agree
+_MIN_SPREAD = 0.001  # accuracy; a few seeds may happen to agree
 _WIDE = 10.0  # standard deviations, where a single seed shows no spread
 
 
@@ -165,7 +165,7 @@ class Reference:
     def in_common(self, seed: int, looks: Sequence[Checkpoint]) -> list[Checkpoint]:
         """Return the latest looks of a training at iterations that this seed was recorded at."""
         own = self.looks_of(seed)
-        return [each for each in looks if each.iteration in own][-_MOST_COMPARED:]
+        return [each for each in looks if each.iteration in own][-_MAX_COMPARED:]
 
     def departure(self, seed: int, looks: Sequence[Checkpoint], images: int) -> str:
         """Tell how a training of the default departs from the record; empty if it does not.
@@ -187,7 +187,7 @@ class Reference:
         shifts = [each.val_accuracy - own[each.iteration].val_accuracy for each in common]
         spread = statistics.fmean(self._spread(each.iteration) for each in common)
         shift = statistics.fmean(shifts)
-        if abs(shift) > max(_LEAST_SHIFT, _SHIFT_OF_SPREAD * spread, _LEAST_IMAGES / images):
+        if abs(shift) > max(_MIN_SHIFT, _SHIFT_OF_SPREAD * spread, _MIN_IMAGES / images):
             return (
                 f"its validation accuracy is {100 * shift:+.2f} points from the recorded curve "
                 f"of seed {seed} over {len(common)} looks until iteration "
@@ -208,7 +208,7 @@ class Reference:
         values = self._values(iteration)
         count = len(values)
         quantile = float(stats.t.isf(_OUTSIDE / 2, count - 1)) if count > 1 else _WIDE
-        half = quantile * max(self._spread(iteration), _LEAST_SPREAD) * (1 + 1 / count) ** 0.5
+        half = quantile * max(self._spread(iteration), _MIN_SPREAD) * (1 + 1 / count) ** 0.5
         mean = statistics.fmean(values)
         return max(0.0, mean - half), min(1.0, mean + half)
 

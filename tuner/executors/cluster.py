@@ -27,7 +27,7 @@ from tuner.trials.session import TrialSetup
 from tuner.values.errors import ConfigError, RuntimeUnavailable
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
-_MOST_SLOTS = 512
+_MAX_SLOTS = 512
 _LOOK_S = 10.0  # between two checks for new nodes
 _TICK_S = 0.25
 _REACH_S = 5.0
@@ -72,7 +72,7 @@ class RayExecutor:
     ) -> None:
         self._config, self._setup, self._fingerprint, self._say = config, setup, fingerprint, say
         self._own = _connect(config.executor)
-        self._pool = ThreadPoolExecutor(_MOST_SLOTS, thread_name_prefix="ray")
+        self._pool = ThreadPoolExecutor(_MAX_SLOTS, thread_name_prefix="ray")
         self._changed = threading.Condition()
         self._free: list[_Slot] = []
         self._busy: list[_Slot] = []

@@ -48,7 +48,7 @@ class NodeSlot:
         dataset, runtime = fetch(config, StudyProgress())
         sets = core_sets(config.executor)
         try:
-            self._claim = measure.claim(sets, claims_folder(), most_s=_CLAIM_S)
+            self._claim = measure.claim(sets, claims_folder(), max_s=_CLAIM_S)
         except measure.CoresTaken as taken:
             raise RuntimeUnavailable(f"none of {len(sets)} core sets is free: {taken}") from None
         cores = self._claim.cores

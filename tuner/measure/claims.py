@@ -1,9 +1,9 @@
 """CPUs claimed by one process at a time, so that no two studies of a machine disturb each other.
 
-A claimed CPU is an abstract UNIX socket (unix(7)) that its holder has bound. The kernel lets only
-one process bind a name, frees it when the process dies for any reason, and tells its pid.
-Containers with a network of their own do not see the socket; those that share a folder see the
-locked file in it.
+A claim on a CPU is an abstract UNIX socket (unix(7)) that its holder has bound. The kernel lets
+only one process bind a name, frees it when the process dies for any reason, and reveals its pid.
+Each claim also locks a file: containers with separate networks do not see the socket, but they may
+share the file's folder.
 """
 
 from __future__ import annotations
@@ -39,23 +39,24 @@ def claim(
     sets: Sequence[Sequence[int]],
     folder: Path,
     *,
-    most_s: float = float("inf"),
+    max_s: float = float("inf"),
     check: Callable[[], None] = lambda: None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Claim:
     """Claim the first of ``sets`` that is free, waiting until one is.
 
     Args:
-        sets: Sets of CPU numbers; one set is claimed as a whole.
-        folder: Folder for the lock files of all who share it; made if missing.
-        most_s: Longest wait, seconds.
+        sets: Sets of CPU numbers; every CPU of the chosen set is claimed.
+        folder: Folder of the lock files, shared by all that compete for these CPUs; created if
+            missing.
+        max_s: Longest wait, seconds.
         check: Called while waiting; an exception that it raises ends the wait.
-        tell: Called once for each claim that is waited for, with a line about it.
+        tell: Called with a line about each claim that blocks this one, once per claim.
 
     Raises:
         CoresTaken: If no set became free in time.
     """
-    deadline, told = time.monotonic() + most_s, ""
+    deadline, told = time.monotonic() + max_s, ""
     while True:
         for cores in sets:
             try:

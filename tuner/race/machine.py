@@ -1,4 +1,8 @@
-"""The race on this machine, with real workers; its results are kept for later studies."""
+"""The race on this machine, with real workers; its results are kept for later studies.
+
+A race times short trainings (probes) at different runtime settings. Its result is the runtime map:
+the seconds that an iteration takes at each setting.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ class MachineRace:
         setup: Setup of the workers.
         space: Space whose runtime params are raced.
         default: The framework's own default.
-        fingerprint: Fingerprint of machine and packages; each has a map of its own.
+        fingerprint: Fingerprint of machine and packages; there is one map for each fingerprint.
         maps: Folder of the maps that studies on this machine share.
         config: How long a probe is, and how much of the budget the race may take.
         budget_s: Budget of the whole study, seconds.
@@ -91,8 +95,8 @@ class MachineRace:
         """Whether nothing is left to try, or no time is left."""
         return self._race.over
 
-    def run(self, most_s: float) -> None:
-        """Race for at most ``most_s`` seconds.
+    def run(self, max_s: float) -> None:
+        """Race for at most ``max_s`` seconds.
 
         The first call measures at least the default's own pace.
 
@@ -100,7 +104,7 @@ class MachineRace:
             NoTrialSucceeded: If no setting could be measured.
         """
         try:
-            self._race.run(most_s)
+            self._race.run(max_s)
         finally:
             if self.known.probes:
                 self._write()

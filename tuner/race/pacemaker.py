@@ -93,6 +93,6 @@ class Pacemaker:
         known, batch = self._known, self._batch
         if not known.probes:
             return None
-        most_s = _PLAINLY * known.probed_s(known.fastest(batch), batch)
+        max_s = _PLAINLY * known.probed_s(known.fastest(batch), batch)
         single = [each for each in known.settings if each.get("threads", 1) == 1]
-        return next((each for each in single if known.probed_s(each, batch) <= most_s), None)
+        return next((each for each in single if known.probed_s(each, batch) <= max_s), None)

@@ -28,7 +28,7 @@ from tuner.values.runtime_map import Probe, RuntimeMap
 from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import Params, ParamValue, Trial, TrialKind
 
-_LEAST_ITERATIONS = 3
+_MIN_ITERATIONS = 3
 _WARM_UP = 1  # iterations that are not counted, as a new batch size allocates memory
 _LIMIT = 3.0  # times the planned time that a probe may take, so that a slow setting costs little
 _SLACK = 1.3  # settings slower than the best by this factor at every batch size are dropped
@@ -41,9 +41,9 @@ _LONGER = 3  # times as long are probes in turns at the first batch size: thread
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
 _DRIFT = 0.1  # a change of recorded paces (its logarithm) that is more than noise
 _UNLIKE = 0.2  # difference of two settings' changes (logarithms) that is more than noise
-_KILL_S, _LEAST_KILL_S = 120.0, 15.0
+_KILL_S, _MIN_KILL_S = 120.0, 15.0
 _PATIENCE = 5.0  # times the longest probe so far that the next may take
-_LEAST_S = 1e-9  # a clock may stand still
+_MIN_S = 1e-9  # a clock may stand still
 
 
 @dataclass
@@ -117,14 +117,14 @@ class Race:
     def _used_s(self) -> float:
         return self._spent_s + (self.clock() - self._began_s if self._began_s else 0.0)
 
-    def run(self, most_s: float = math.inf) -> RuntimeMap:
+    def run(self, max_s: float = math.inf) -> RuntimeMap:
         """Race on, and return the map.
 
         Args:
-            most_s: Seconds after which this call begins nothing new.
+            max_s: Seconds after which this call begins nothing new.
         """
-        until_s = self._used_s() + most_s
-        self._began_s = self.clock() or _LEAST_S
+        until_s = self._used_s() + max_s
+        self._began_s = self.clock() or _MIN_S
         try:
             if self.recorded:
                 self._check_recorded()
@@ -163,7 +163,7 @@ class Race:
         self.tell("whether the recorded paces still hold", 0.0)
         batch = self.batch_sizes[0]
         recorded_s = self.known.probed_s(setting, batch)
-        length = max(_LEAST_ITERATIONS, round(self.probe_s / recorded_s))
+        length = max(_MIN_ITERATIONS, round(self.probe_s / recorded_s))
         with self._open(setting) as session:
             lengths = (_WARM_UP, length, length)
             _, *probes = [self._measure(session, setting, batch, each) for each in lengths]
@@ -380,7 +380,7 @@ class Race:
         self.check()
         if iterations is None:
             quickest_s = self._quickest_s(batch)
-            iterations = max(_LEAST_ITERATIONS, round(self._length_s / quickest_s))
+            iterations = max(_MIN_ITERATIONS, round(self._length_s / quickest_s))
             iterations = max(1, min(iterations, int(_LIMIT * self._length_s / quickest_s)))
         trial = Trial(
             number=next(self._numbers),
@@ -398,7 +398,7 @@ class Race:
             return None
         self._longest_s = max(self._longest_s, took_s)
         self._last_disturbed = bool(measured.disturbed)
-        self._last_s = max(measured.train_time_s, _LEAST_S) / max(result.iterations, 1)
+        self._last_s = max(measured.train_time_s, _MIN_S) / max(result.iterations, 1)
         return Probe(
             setting=setting,
             batch_size=batch,
@@ -413,7 +413,7 @@ class Race:
         if not self._longest_s:
             return _KILL_S
         planned_s = _LIMIT * self._length_s
-        return min(_KILL_S, max(_LEAST_KILL_S, _PATIENCE * (self._longest_s + planned_s)))
+        return min(_KILL_S, max(_MIN_KILL_S, _PATIENCE * (self._longest_s + planned_s)))
 
     def _quickest_s(self, batch: int) -> float:
         """Return the least seconds that an iteration takes, as far as is known."""

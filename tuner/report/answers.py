@@ -12,7 +12,7 @@ MOST_ACCURATE = "most accurate"
 SAME_ACCURACY = "same accuracy"
 FIRST_PART = "first part"
 
-_MOST_TRADE_OFFS = 3
+_MAX_TRADE_OFFS = 3
 _ROLES = {
     Role.DEFAULT: "reference",
     Role.RUNTIME_ONLY: "tried for runtime only",
@@ -147,7 +147,7 @@ def trade_offs(result: StudyResult) -> list[Verified]:
     for each in priced:
         if not worth or each.gain > worth[-1].gain:
             worth.append(each)
-    return worth[:_MOST_TRADE_OFFS]
+    return worth[:_MAX_TRADE_OFFS]
 
 
 def further_lines(result: StudyResult) -> list[str]:

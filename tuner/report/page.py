@@ -56,7 +56,7 @@ class Card:
 
 
 def render_page(result: StudyResult) -> str:
-    """Render the whole page; params, reasons and logs are escaped."""
+    """Render the whole page; text of params, failures and logs is HTML-escaped."""
     front, cards = {id(each) for each in result.front}, _cards(result)
     return page_template("report.html.j2").render(
         result=result,
@@ -149,7 +149,7 @@ def make_plot(anchor: str, title: str, caption: str, figure: go.Figure) -> Plot:
 
 
 def _front_caption(result: StudyResult, view: FrontView) -> str:
-    """Describe the picture in words that can replace it."""
+    """Return the picture's text alternative, for readers who cannot see it."""
     words = [f"{count(len(view.points), 'usable point')}, coloured by BLAS library."]
     if result.derived:
         words.append(
@@ -273,7 +273,7 @@ def _discarded(result: StudyResult) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _facts(result: StudyResult) -> dict[str, dict[str, str]]:
-    """Return everything that the figures depend on, by heading."""
+    """Return the conditions of the measurements, by heading: budget, machine, versions."""
     study = {
         "study": result.study_id,
         "framework": result.title,

@@ -21,23 +21,23 @@ class Scale:
     """An axis.
 
     Attributes:
-        least_error: For accuracies in percent, the error (percent) below which all values are
+        min_error: For accuracies in percent, the error (percent) below which all values are
             drawn at one height. Heights are then minus the decimal logarithm of the error, so
             that 98.8 and 99.1 lie as far apart as 88 and 91. 0 for a linear axis.
     """
 
-    least_error: float = 0.0
+    min_error: float = 0.0
 
     @property
     def is_linear(self) -> bool:
         """Whether heights are the values themselves."""
-        return not self.least_error
+        return not self.min_error
 
     def height(self, value: float) -> float:
         """Return where a value is drawn; a larger value is never lower."""
         if self.is_linear:
             return value
-        return -math.log10(max(self.least_error, 100.0 - value))
+        return -math.log10(max(self.min_error, 100.0 - value))
 
     def interval(self, values: Interval) -> Interval:
         """Return where a value and the ends of its interval are drawn."""
@@ -52,7 +52,7 @@ class Scale:
         found: list[float] = []
         for steps in _STEPS:
             round_ones = [each for each in _accuracies(steps) if low <= each <= high]
-            found = [each for each in round_ones if 100.0 - each >= self.least_error]
+            found = [each for each in round_ones if 100.0 - each >= self.min_error]
             if len(found) >= _FEW_TICKS:
                 break
         return found
@@ -64,7 +64,7 @@ LINEAR = Scale()
 def error_scale(accuracies: Sequence[float]) -> Scale:
     """Return the scale for accuracies in percent.
 
-    ``least_error`` is half the smallest error above 0, or 0.5 if that is smaller.
+    ``min_error`` is half the smallest error above 0, or 0.5 if that is smaller.
     """
     errors = [100.0 - each for each in accuracies if each < 100.0]
     return Scale(min([1.0, *errors]) / 2)

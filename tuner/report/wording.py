@@ -23,7 +23,7 @@ from tuner.values.verified import Verified
 NOT_VERIFIED = "Not verified: nothing may be claimed."
 _MIB = 2**20
 _FACTORS_WITHIN = 1.25  # else time per iteration depends on more than batch and runtime
-_LEAST_RUNS = 3  # with fewer runs the machine may just have been slow for a while
+_MIN_RUNS = 3  # with fewer runs the machine may just have been slow for a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ def _composed_notes(result: StudyResult) -> list[str]:
         runs = count(len(ratios), "run")
         kept = f"{runs} took {middle:.2f} times{extent} what probes predicted"
         outside = not 1 / _FACTORS_WITHIN <= middle <= _FACTORS_WITHIN
-        doubt = outside and len(ratios) >= _LEAST_RUNS
+        doubt = outside and len(ratios) >= _MIN_RUNS
         notes.append(
             f"{kept}: time does not factor here; do not trust composed times."
             if doubt

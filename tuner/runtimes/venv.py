@@ -47,7 +47,7 @@ class VenvRuntime(Runtime):
             f"put python{version} on PATH, or pyenv install {version}, or install uv, which "
             "fetches it"
         )
-        return [*problems, Problem(f"no Python {version} that runs was found", remedy)]
+        return [*problems, Problem(f"no working Python {version} was found", remedy)]
 
     def _exposed(self) -> list[Path]:
         return [self.folder, *interpreter_folders(self.interpreter)]
@@ -76,7 +76,7 @@ class VenvRuntime(Runtime):
         self._run([self.interpreter, "-m", "pip", "install", *options, *what], PIP_REMEDY, tick)
 
     def _add_libraries(self, progress: ProgressCallback) -> None:
-        """Add shared libraries that the requirements need but lack, from a Debian suite."""
+        """Add shared libraries that the requirements need but lack, from a Debian release."""
         runtime = self.framework.runtime
         if not runtime.libraries:
             return
@@ -100,19 +100,19 @@ class VenvRuntime(Runtime):
         found = find_python(version)
         if not found:
             self._run(["uv", "python", "install", version])
-            found = _answer(["uv", "python", "find", "--no-project", version])
+            found = _output_of(["uv", "python", "find", "--no-project", version])
         if not found:
             raise RuntimeUnavailable(f"{self.framework.name}: {self._needs()[0]}")
         return found
 
 
 def find_python(version: str) -> str:
-    """Return the path of an interpreter of this version that runs; empty if there is none.
+    """Return the path of a working interpreter of this version; empty if there is none.
 
     Candidates are this interpreter, ``python<version>`` on PATH, and pyenv's versions.
     """
     for candidate in _candidates(version):
-        said = _answer([candidate, "-c", _ASK])
+        said = _output_of([candidate, "-c", _ASK])
         if said.startswith(f"{version}."):
             return said.partition(" ")[2]
     return ""
@@ -135,7 +135,7 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version)]
 
 
-def _answer(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
     """Return what a command prints; empty if it fails, as pyenv's shims of other versions do."""
     try:
         done = subprocess.run(

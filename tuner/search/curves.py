@@ -24,8 +24,8 @@ from threadpoolctl import ThreadpoolController
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 
-LEAST_ERROR = 1e-3
-_MOST_POINTS = 480  # the time of a fit grows with the cube of this
+MIN_ERROR = 1e-3
+_MAX_POINTS = 480  # the time of a fit grows with the cube of this
 _REFIT = 1.25  # hyperparameters are refitted once there is this many times as much data
 _NOISE = (0.002, 0.1)  # bounds of a look's variance; few looks that happen to agree prove no less
 _ALONG = (0.5, 1.5)  # length scales of the iterations, over which errors fall steadily
@@ -33,11 +33,11 @@ _SCALES = (0.2, 1.0)  # the same of the cube: two curves that agree do not make 
 _QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 50, 70, 90 %
 _TIMES = 48
 _DEVIATION = 1.4826  # of a normal distribution, over the median of its absolute values
-_LEAST_VARIANCE = 1e-8  # of a prediction; rounding may take it below zero
+_MIN_VARIANCE = 1e-8  # of a prediction; rounding may take it below zero
 _NAME = 1e-9  # distance from one name to the next
 _PLACE, _STOP = 0, 1  # columns of points; see ``CurveModel._data``
-_LEAST_SEEDS, _LOOKS_COMPARED = 3, 9  # needed to estimate a persistence
-_MOST_PERSISTENCE = 0.8
+_MIN_SEEDS, _LOOKS_COMPARED = 3, 9  # needed to estimate a persistence
+_MAX_PERSISTENCE = 0.8
 _BLIND = 40  # places at which the model is told that the first iteration still guesses
 BLIND_ERROR = 0.9  # of ten classes
 
@@ -96,7 +96,7 @@ class CurveModel:
     """Predicts curves at places where nothing was trained.
 
     Args:
-        most_iterations: Iterations of the longest run, which scale their axis.
+        max_iterations: Iterations of the longest run, which scale their axis.
         seed: Seed of the fit.
 
     Attributes:
@@ -107,8 +107,8 @@ class CurveModel:
     noise = 0.0
     _names: Mapping[tuple[tuple[float, ...], int], float] = MappingProxyType({})
 
-    def __init__(self, most_iterations: int, seed: int = 0) -> None:
-        self._scale = math.log(max(most_iterations, 2))
+    def __init__(self, max_iterations: int, seed: int = 0) -> None:
+        self._scale = math.log(max(max_iterations, 2))
         self._seed = seed
         self._kernel: object | None = None
         self._fitted_with = 0
@@ -175,14 +175,14 @@ class CurveModel:
                 self._names[curve.place, iteration],
                 *curve.place,
                 math.log(iteration) / self._scale,
-                math.log(1 - accuracy + LEAST_ERROR),
+                math.log(1 - accuracy + MIN_ERROR),
             )
             for curve in curves
             for iteration, accuracy in zip(curve.iterations, curve.accuracy, strict=True)
         ]
         data = np.asarray(rows)
-        if len(data) > _MOST_POINTS:
-            kept = np.linspace(0, len(data) - 1, _MOST_POINTS).round().astype(int)
+        if len(data) > _MAX_POINTS:
+            kept = np.linspace(0, len(data) - 1, _MAX_POINTS).round().astype(int)
             data = data[kept]
         places = np.random.default_rng(self._seed).random((_BLIND, data.shape[1] - 4))
         none = np.zeros(_BLIND)
@@ -244,7 +244,7 @@ class CurveModel:
         with self._one_thread():
             mean, deviation = self._model.predict(points, return_std=True)
         look = self._white_noise() * self._model._y_train_std**2
-        deviation = np.sqrt(np.maximum(deviation**2 - look, _LEAST_VARIANCE))
+        deviation = np.sqrt(np.maximum(deviation**2 - look, _MIN_VARIANCE))
         return mean.reshape(count, length), deviation.reshape(count, length)
 
     def _white_noise(self) -> float:
@@ -255,7 +255,7 @@ class CurveModel:
 
 def expected_accuracy(mean: _Array) -> _Array:
     """Convert a predicted mean logarithm of the error to an accuracy (fraction)."""
-    return 1 + LEAST_ERROR - np.exp(mean)
+    return 1 + MIN_ERROR - np.exp(mean)
 
 
 def merit(accuracy: float) -> float:
@@ -264,7 +264,7 @@ def merit(accuracy: float) -> float:
     Halving the error counts the same wherever it begins, as it does to practitioners. On the plain
     scale of accuracy, a gain from 98 to 99 % would be worth nothing compared with one up to 90 %.
     """
-    return math.log(BLIND_ERROR + LEAST_ERROR) - math.log(max(1 - accuracy, 0.0) + LEAST_ERROR)
+    return math.log(BLIND_ERROR + MIN_ERROR) - math.log(max(1 - accuracy, 0.0) + MIN_ERROR)
 
 
 def _axis(times_s: _Array) -> _Array:
@@ -287,7 +287,7 @@ def front_gain(
     front: Sequence[tuple[float, float]],
     *,
     seen: _Flags | None = None,
-    least_accuracy: float = 1 - BLIND_ERROR,
+    min_accuracy: float = 1 - BLIND_ERROR,
 ) -> _Array:
     """Return what each candidate's curve is expected to add to the front.
 
@@ -297,18 +297,18 @@ def front_gain(
         times_s: Training time at each point of the curves, seconds, ascending, shape (n, k).
         front: Training time and accuracy of the points to beat.
         seen: Whether accuracy is looked at there on the way, shape (n, k); by default everywhere.
-        least_accuracy: Accuracy below which nothing is gained.
+        min_accuracy: Accuracy below which nothing is gained.
 
     Returns:
         Merit gained by training up to each point of the curve, shape (n, k). It is averaged over
         the logarithm of time, from the least to the greatest of ``times_s``.
     """
     logs, axis = np.log(times_s), _axis(times_s)
-    known = _steps(front, axis, least_accuracy)
+    known = _steps(front, axis, min_accuracy)
     gains = np.zeros(mean.shape)
     reached = axis[None, None, :] >= logs[:, :, None]  # (n, k, t)
     for quantile in _QUANTILES:
-        merits = math.log(BLIND_ERROR + LEAST_ERROR) - (mean + quantile * deviation)
+        merits = math.log(BLIND_ERROR + MIN_ERROR) - (mean + quantile * deviation)
         above = np.maximum(merits[:, :, None] - known, 0.0) * reached
         on_the_way = above if seen is None else above * seen[:, :, None]
         before = np.maximum.accumulate(on_the_way, axis=1)
@@ -338,10 +338,10 @@ def look_deviations(curves: Sequence[Curve]) -> tuple[float, float]:
     several = max(by_place.values(), key=len, default=[])
     common = sorted(set.intersection(*[set(each.iterations) for each in several] or [set()]))
     late = common[-_LOOKS_COMPARED:]
-    if len(several) < _LEAST_SEEDS or len(late) < _LOOKS_COMPARED:
+    if len(several) < _MIN_SEEDS or len(late) < _LOOKS_COMPARED:
         return 0.0, 0.0
     rows = [dict(zip(each.iterations, each.accuracy, strict=True)) for each in several]
-    errors = np.log([[1 - row[each] + LEAST_ERROR for each in late] for row in rows])
+    errors = np.log([[1 - row[each] + MIN_ERROR for each in late] for row in rows])
     logs, mean = np.log(late), errors.mean(axis=0)
     apart = mean - np.polyval(np.polyfit(logs, mean, 2), logs)
     by_seed = float(errors.var(axis=0, ddof=1).mean())
@@ -353,4 +353,4 @@ def persistence_of(curves: Sequence[Curve]) -> float:
     """Return the share (0–0.8) of a look's variance around its curve that persists at its stop."""
     lasting, by_seed = look_deviations(curves)
     both = lasting**2 + by_seed**2
-    return min(lasting**2 / both, _MOST_PERSISTENCE) if both else 0.0
+    return min(lasting**2 / both, _MAX_PERSISTENCE) if both else 0.0

@@ -21,11 +21,11 @@ from tuner.values.space import SearchSpace
 from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
-_LEAST_GAIN = 1.2  # in trainings per second, from which on several run side by side
+_MIN_GAIN = 1.2  # in trainings per second, from which on several run side by side
 _CPU = {"cpu_user_s", "cpu_system_s"}
 _WORTH_A_THREAD = 1.1  # speed-up that more threads must give to be worth it
 _COST = Objective("cost", "cost", Direction.MINIMIZE)
-_MOST_SETTINGS = 3  # per batch size; more would be hard to tell apart
+_MAX_SETTINGS = 3  # per batch size; more would be hard to tell apart
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Composition:
             for each in allowed
         ]
         front = pareto_front(costs, [_COST, _COST, _COST])
-        return [allowed[index] for index in front[:_MOST_SETTINGS]]
+        return [allowed[index] for index in front[:_MAX_SETTINGS]]
 
     def _thrifty(
         self, settings: Sequence[dict[str, ParamValue]], batch_size: int
@@ -92,8 +92,8 @@ class Composition:
         sure_s = {
             index: self.runtimes.surely_s(each, batch_size) for index, each in enumerate(settings)
         }
-        most_s = _WORTH_A_THREAD * min(sure_s.values())
-        nearly = [index for index, time_s in sure_s.items() if time_s <= most_s]
+        max_s = _WORTH_A_THREAD * min(sure_s.values())
+        nearly = [index for index, time_s in sure_s.items() if time_s <= max_s]
         return settings[min(nearly, key=lambda index: (_threads(settings[index]), sure_s[index]))]
 
     def at_once(self, batch_size: int, cores: int) -> int:
@@ -109,7 +109,7 @@ class Composition:
         alone, best = self.on_one_core(batch_size), self.settings(batch_size)[0]
         pace_s = self.runtimes.pace_s
         gain = cores * pace_s(best, batch_size) / pace_s(alone, batch_size) if alone else 0.0
-        return cores if gain >= _LEAST_GAIN else 1
+        return cores if gain >= _MIN_GAIN else 1
 
     def on_one_core(self, batch_size: int) -> dict[str, ParamValue]:
         """Return the fastest setting with one thread; empty where none was raced."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from tuner.search.curves import LEAST_ERROR, CurveModel, persistence_of
+from tuner.search.curves import MIN_ERROR, CurveModel, persistence_of
 from tuner.search.places import AccuracyCube
 from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import TrialResult
@@ -58,7 +58,7 @@ class Target:
 
     @property
     def _error(self) -> float:
-        return max(1 - self.test_accuracy, 0.0) + LEAST_ERROR
+        return max(1 - self.test_accuracy, 0.0) + MIN_ERROR
 
     @property
     def _own_deviation(self) -> float:
@@ -90,7 +90,7 @@ class Target:
     @property
     def default_log_error(self) -> float:
         """Logarithm of the default's own validation error, as the curve model defines it."""
-        return math.log(max(1 - self.val_accuracy, 0.0) + LEAST_ERROR)
+        return math.log(max(1 - self.val_accuracy, 0.0) + MIN_ERROR)
 
     @property
     def spread(self) -> float:
@@ -129,7 +129,7 @@ class Target:
     def is_near(self, point: TrialResult) -> bool:
         """Return whether a point is accurate enough to have a chance."""
         error = 1 - (point.val_accuracy or 0.0)
-        return error <= _NEAR * (1 - self.val_accuracy) + LEAST_ERROR
+        return error <= _NEAR * (1 - self.val_accuracy) + MIN_ERROR
 
     def chances(self, mean: _Array, deviation: _Array) -> _Array:
         """Return the probability that points so predicted are proven to lose nothing.
@@ -152,7 +152,7 @@ class Aim:
             speed-up over what is sure, or how far the logarithm of the error is below the
             default's.
         accuracy: Whether to reduce the error, at whatever speed.
-        most_images: Most images that a trial may train on.
+        max_images: Most images that a trial may train on.
         further: Trainings whose curves tell as much as those of trials: the default's recorded
             ones, and whole runs of verification.
     """
@@ -160,7 +160,7 @@ class Aim:
     target: Target
     incumbent: float = 0.0
     accuracy: bool = False
-    most_images: float = math.inf
+    max_images: float = math.inf
     further: tuple[TrialResult, ...] = ()
 
     def values(self, mean: _Array, deviation: _Array, times_s: _Array) -> _Array:
@@ -233,7 +233,7 @@ class Outlook:
             mean, deviation = self._predict(chosen)
             recorded = [row for row, each in enumerate(chosen) if each.trial.number == 0]
             for row in recorded:  # several seeds show the default's own accuracy as it is
-                mean[row] = math.log(1 - (chosen[row].val_accuracy or 0.0) + LEAST_ERROR)
+                mean[row] = math.log(1 - (chosen[row].val_accuracy or 0.0) + MIN_ERROR)
                 deviation[row] = self.noise / math.sqrt(target.looks.default_runs[-1])
             found[near] = target.chances(mean, deviation)[:, 0]
         return [float(each) for each in found]

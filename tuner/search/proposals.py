@@ -161,7 +161,7 @@ class Proposer:
         seen, costs = self._looks(known, lasting)
         times = np.array([self.pace_s(parts[row]) for row in rows])[:, None] * self._grid
         # time beyond the default's does not make a front worth more
-        most_s = max(limit_s, known.default.get("train_time_s", 0.0))
+        max_s = max(limit_s, known.default.get("train_time_s", 0.0))
         return _Candidates(
             parts=[parts[row] for row in rows],
             lengths=[starts[row][1] for row in rows if row < len(starts)],
@@ -169,7 +169,7 @@ class Proposer:
             fits=fits,
             seen=seen,
             costs=costs / self._lanes,
-            times=np.minimum(times, most_s),
+            times=np.minimum(times, max_s),
         )
 
     def _is_new(self, known: Known, parts: Sequence[_Part]) -> _Flags:
@@ -188,7 +188,7 @@ class Proposer:
         for params in (*asked, *known.flying):
             place = self._cube.place(params)
             done[place] = max(done.get(place, 0), int(params["iterations"] or 1))
-        most = known.aim.most_images if known.aim else math.inf
+        most = known.aim.max_images if known.aim else math.inf
         rows = [
             (self._grid > done.get(self._cube.place(each), 0))
             & (self._grid * int(each["batch_size"] or 1) <= most)
@@ -292,11 +292,9 @@ class Proposer:
         times, fits = candidates.times, candidates.fits
         places = np.array([self._cube.place(each) for each in candidates.parts])
         mean, deviation = self._model.predict(places, np.tile(self._grid, (len(places), 1)))
-        least = self.least_accuracy(known)
+        least = self.min_accuracy(known)
         front = [*known.front, *self._expected(known)]
-        gains = front_gain(
-            mean, deviation, times, front, seen=candidates.seen, least_accuracy=least
-        )
+        gains = front_gain(mean, deviation, times, front, seen=candidates.seen, min_accuracy=least)
         if known.aim is not None:
             # both are logarithmic: the front's of errors over time, the aim's of speed at no loss
             gains = _BESIDE * gains + known.aim.gains(mean, deviation, times)
@@ -344,7 +342,7 @@ class Proposer:
             found += zip(times.tolist(), expected_accuracy(mean[0]).tolist(), strict=True)
         return found
 
-    def least_accuracy(self, known: Known) -> float:
+    def min_accuracy(self, known: Known) -> float:
         """Return the accuracy below which nothing is of interest."""
         least = least_of_interest(known.default.get("val_accuracy", 0.0))
         return self._limit("val_accuracy", upper=False, default=max(least, 1 - BLIND_ERROR))

@@ -56,10 +56,10 @@ class Probe:
     """Race the runtime settings while nothing else runs, then have the strategy learn the paces.
 
     Attributes:
-        most_s: Seconds after which the race begins nothing new.
+        max_s: Seconds after which the race begins nothing new.
     """
 
-    most_s: float
+    max_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ class Races(Protocol):
     def over(self) -> bool:
         """Whether nothing is left to try, or no time is left."""
 
-    def run(self, most_s: float) -> object:
-        """Measure the default's setting if none is known, then race for ``most_s`` seconds.
+    def run(self, max_s: float) -> object:
+        """Measure the default's setting if none is known, then race for ``max_s`` seconds.
 
         A recorded map is checked first, and forgotten if it no longer holds.
         """

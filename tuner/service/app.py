@@ -39,7 +39,7 @@ from tuner.service.models import (
 )
 from tuner.service.orders import words_of_recheck, words_of_study
 from tuner.service.page import render_page
-from tuner.service.records import Records, Snapshot
+from tuner.service.records import RecordCache, Snapshot
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended, TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front
@@ -82,7 +82,7 @@ def make_app(
             web page can make a browser send requests (DNS rebinding).
         refresh_s: Seconds between two reads of the store.
     """
-    records, meters = Records(uri, refresh_s, framework_path), Meters()
+    records, meters = RecordCache(uri, refresh_s, framework_path), Meters()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -135,7 +135,7 @@ def make_app(
     return app
 
 
-def _add_health(app: FastAPI, records: Records, jobs: Jobs, refresh_s: float) -> None:
+def _add_health(app: FastAPI, records: RecordCache, jobs: Jobs, refresh_s: float) -> None:
     @app.get("/v1/livez", tags=["service"], responses={503: {"model": Health}})
     def livez(response: Response) -> Health:
         """Tell whether the service works at all; if not (503), only a restart helps."""
@@ -148,7 +148,7 @@ def _add_health(app: FastAPI, records: Records, jobs: Jobs, refresh_s: float) ->
 
 
 def judge_health(
-    response: Response, records: Records, jobs: Jobs, refresh_s: float, *, stale_is_bad: bool
+    response: Response, records: RecordCache, jobs: Jobs, refresh_s: float, *, stale_is_bad: bool
 ) -> Health:
     """Report the health of the service and set the status of the response.
 
@@ -180,7 +180,7 @@ def judge_health(
     )
 
 
-def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> None:
+def _add_answers(app: FastAPI, records: RecordCache, framework_path: str | None) -> None:
     @functools.lru_cache(_REMEMBERED)
     def configured(framework: str, dataset: str, model: str, params: str) -> dict[str, Any]:
         choice = Evidence(json.loads(params), {}, (), "", framework=framework, model=model)
@@ -211,7 +211,7 @@ def _add_answers(app: FastAPI, records: Records, framework_path: str | None) -> 
         return front_points(known(records), asked.framework or "", asked.dataset)
 
 
-def known(records: Records) -> Snapshot:
+def known(records: RecordCache) -> Snapshot:
     """Return what is on record.
 
     Raises:
@@ -252,7 +252,7 @@ def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint
     return sorted(points, key=lambda each: each.train_time_s)
 
 
-def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str | None) -> None:
+def _add_lists(app: FastAPI, records: RecordCache, jobs: Jobs, framework_path: str | None) -> None:
     @app.get("/v1/studies", tags=["record"], responses=_UNREAD)
     def studies(asked: Annotated[StudiesQuestion, Query()]) -> list[Study]:
         """List requested studies that are not complete, then studies on record, newest first."""
@@ -294,7 +294,7 @@ def _add_lists(app: FastAPI, records: Records, jobs: Jobs, framework_path: str |
         ]
 
 
-def _add_orders(app: FastAPI, records: Records, jobs: Jobs, kept: Sequence[str]) -> None:
+def _add_orders(app: FastAPI, records: RecordCache, jobs: Jobs, kept: Sequence[str]) -> None:
     @app.post("/v1/studies", tags=["jobs"], status_code=202, responses=_PROBLEMS)
     def submit(order: Annotated[Order, Body()]) -> Job:
         """Queue a study, or a new measurement of a study's finalists.

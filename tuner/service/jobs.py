@@ -39,8 +39,8 @@ STOPPED: Final = "stopped"
 OPEN = (QUEUED, RUNNING, STOPPING)
 STATES: tuple[State, ...] = get_args(State)
 _LOG = "log.txt"
-_MOST_OPEN = 100
-_MOST_ENDED = 500  # ended jobs that are kept; all studies stay in MLflow
+_MAX_OPEN = 100
+_MAX_ENDED = 500  # ended jobs that are kept; all studies stay in MLflow
 _POLL_S = 0.5
 _PAUSE_S = 15.0  # before another attempt at a job, which costs seconds of CPU
 _GRACE_S = 60.0  # for a stopped trial to clean up and its measurements to be written
@@ -177,7 +177,7 @@ class Jobs:
         job = StudyJob(f"job-{secrets.token_hex(6)}", kind, tuple(words), request, time.time())
         with self._change:
             waiting = sum(each.state in OPEN for each in self._jobs.values())
-            if waiting >= _MOST_OPEN:
+            if waiting >= _MAX_OPEN:
                 raise QueueFull(f"{waiting} jobs are waiting; try again when some have ended")
             last = max((each.turn for each in self._jobs.values()), default=0)
             job = dataclasses.replace(job, turn=last + 1)
@@ -251,7 +251,7 @@ class Jobs:
         with self._change:
             ended = [each for each in self._jobs.values() if each.state not in OPEN]
             ended.sort(key=lambda each: each.ended, reverse=True)
-            for each in ended[_MOST_ENDED:]:
+            for each in ended[_MAX_ENDED:]:
                 shutil.rmtree(self.folder / each.id, ignore_errors=True)
                 del self._jobs[each.id]
 

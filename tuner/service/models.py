@@ -17,7 +17,7 @@ Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{0,60}$")]
 """A param's value that is a text."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-_MOST_STUDY_S = 7 * 86400.0
+_MAX_STUDY_S = 7 * 86400.0
 Param = int | float | str | None
 
 
@@ -80,7 +80,7 @@ class StudyRequest(_Strict):
         None, description="what to search for first; no_loss if omitted"
     )
     budget: Literal["quick", "default", "thorough"] | None = None
-    time_s: Annotated[float, Field(ge=1, le=_MOST_STUDY_S)] | None = Field(
+    time_s: Annotated[float, Field(ge=1, le=_MAX_STUDY_S)] | None = Field(
         None, description="of the whole study, seconds; if omitted, that of the budget"
     )
     baseline: Literal["auto", "full", "projected"] | None = None

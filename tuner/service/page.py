@@ -16,7 +16,7 @@ from tuner.service.records import Snapshot
 from tuner.tracking import StudyRecord
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 720, 380, 64, 44, 16
-_MOST_STUDIES = 50
+_MAX_STUDIES = 50
 _COLOURS = ("#0b57a4", "#b3441c", "#0b6b3a", "#7a3fa0", "#8a6d00", "#00707a", "#a3163f", "#4d5661")
 _TIMES = [step * 10.0**power for power in range(-3, 7) for step in (1, 3)]
 
@@ -58,8 +58,8 @@ def render_page(now: Snapshot, jobs: Sequence[StudyJob]) -> str:
         now=now,
         plots=[_plot(each, now.evidence_for("", each)) for each in datasets],
         answers=_answers(now),
-        studies=now.studies[:_MOST_STUDIES],
-        jobs=[each for each in jobs if each.state != COMPLETE][:_MOST_STUDIES],
+        studies=now.studies[:_MAX_STUDIES],
+        jobs=[each for each in jobs if each.state != COMPLETE][:_MAX_STUDIES],
         open_states=OPEN,
         datasets=datasets,
         frameworks=sorted({each.framework for each in now.evidence}),
@@ -72,7 +72,7 @@ def _answers(now: Snapshot) -> list[tuple[StudyRecord, StudyAnswers]]:
     points: dict[str, list[Evidence]] = {}
     for each in now.evidence:
         points.setdefault(each.study, []).append(each)
-    studies = [each for each in now.studies[:_MOST_STUDIES] if each.run_id in points]
+    studies = [each for each in now.studies[:_MAX_STUDIES] if each.run_id in points]
     return [(each, answers_among(points[each.run_id])) for each in studies]
 
 

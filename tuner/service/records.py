@@ -27,9 +27,9 @@ class Snapshot:
 
     Attributes:
         studies: Newest first; comparisons across frameworks do not count as studies.
-        evidence: Their verified points, in the same order.
-        stale: Runs of the studies whose machine or libraries differ from those here.
-        damaged: Why a study cannot be read, by its run.
+        evidence: Every verified point of every study, in the order of the studies.
+        stale: Run ids of studies that were measured on another machine or with other libraries.
+        damaged: Why a study cannot be read; a mapping from its run id.
         read_at: Time of the read, seconds of the monotonic clock; minus infinity if never read.
         fault: Why the last attempt to read the store failed; empty if it succeeded.
     """
@@ -47,10 +47,10 @@ class Snapshot:
         return time.monotonic() - self.read_at
 
     def evidence_for(self, framework: str, dataset: str) -> list[Evidence]:
-        """Return the verified points of a framework (of all if empty) on a data set.
+        """Return the verified points of a framework (of all frameworks if empty) on a data set.
 
-        If nothing was measured on it, return the points of studies that requested it but had to
-        use another data set instead.
+        If nothing was measured on that data set, return the points of studies that requested it
+        but had to use another data set instead.
         """
         of_framework = [each for each in self.evidence if framework in ("", each.framework)]
         found = [each for each in of_framework if each.dataset == dataset]
@@ -58,7 +58,7 @@ class Snapshot:
 
 
 @dataclass
-class Records:
+class RecordCache:
     """Reads the store periodically in its own thread, inside a ``with`` block.
 
     Args:
@@ -76,7 +76,7 @@ class Records:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_reading, daemon=True, name="records")
 
-    def __enter__(self) -> Records:
+    def __enter__(self) -> RecordCache:
         self.refresh()
         self._thread.start()
         return self

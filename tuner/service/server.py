@@ -18,8 +18,8 @@ from tuner.service.orders import own_words
 from tuner.values.errors import ConfigError
 
 TOKEN = "TUNER_SERVICE_TOKEN"  # noqa: S105 - the name of a variable
-_LEAST_TOKEN = 16
-_MOST_PORT = 65535
+_MIN_TOKEN = 16
+_MAX_PORT = 65535
 
 
 def serve(
@@ -49,16 +49,16 @@ def serve(
         ConfigError: If it cannot listen on the address, or the address needs a token.
         TunerError: If studies cannot be run with ``words``.
     """
-    if not 0 <= port <= _MOST_PORT:  # the system would take it modulo 65536
-        raise ConfigError(f"port must be at least 0 and at most {_MOST_PORT}, got {port}")
+    if not 0 <= port <= _MAX_PORT:  # the system would take it modulo 65536
+        raise ConfigError(f"port must be at least 0 and at most {_MAX_PORT}, got {port}")
     whole = own_words(uri, output, framework_path, words)
     token = os.environ.get(TOKEN, "")
     local = _is_loopback(host) and not behind_proxy
-    if not local and len(token) < _LEAST_TOKEN:
+    if not local and len(token) < _MIN_TOKEN:
         where = "behind_proxy=true" if behind_proxy else f"host={host}"
         raise ConfigError(
             f"{where} can be reached from other machines, so {TOKEN} must hold a token of "
-            f"{_LEAST_TOKEN} characters or more, got {len(token)}; "
+            f"{_MIN_TOKEN} characters or more, got {len(token)}; "
             "python -c 'import secrets; print(secrets.token_urlsafe())' makes one"
         )
     listener = _listen(host, port)

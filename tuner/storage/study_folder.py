@@ -34,7 +34,7 @@ STUDY = "study.json"
 _HOME_ID = "home-id"
 _LEADERS_FACTS = {"default", "verification"}
 _TRIAL = "trial/"
-_LEAST_FREE_BYTES = 64 * 2**20  # below which a worker is ended, see ``Watch``
+_MIN_FREE_BYTES = 64 * 2**20  # below which a worker is ended, see ``Watch``
 
 
 def study_id(
@@ -91,7 +91,7 @@ def require_space(folder: Path, result: TrialResult) -> None:
 
 def is_full(folder: Path) -> bool:
     """Return whether the disk of a folder has too little space for another trial."""
-    return shutil.disk_usage(folder).free < _LEAST_FREE_BYTES
+    return shutil.disk_usage(folder).free < _MIN_FREE_BYTES
 
 
 def home_id(home: Path) -> str:
@@ -145,7 +145,7 @@ def _sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-class StudyRecord(Protocol):
+class StudyFacts(Protocol):
     """What a study stores, and the time spent on it."""
 
     @property

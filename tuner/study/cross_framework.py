@@ -24,7 +24,7 @@ from tuner.progress import StudyProgress, make_progress
 from tuner.report import cross_lines, cross_metrics, write_cross_report
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.storage.study_folder import study_id, write_atomically
-from tuner.study.preparation import identify, load_space, results_place, shown_config
+from tuner.study.preparation import load_space, results_place, shown_config, study_id_here
 from tuner.study.study import tune
 from tuner.tracking import CROSS, TrackedDataset, Tracker, experiment_name
 from tuner.trials.setup import core_sets
@@ -32,7 +32,7 @@ from tuner.values.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailabl
 from tuner.values.results import CrossResult, Outcome, StudyResult
 
 ALL = "all"
-_LEAST_SHARE = 0.5  # of an equal share, however far earlier studies overran the budget
+_MIN_SHARE = 0.5  # of an equal share, however far earlier studies overran the budget
 
 
 def tune_frameworks(config: TuneConfig, command: str = "") -> CrossResult:
@@ -113,7 +113,7 @@ def _prepare(
         ensure_installed(runtime, progress.task)
     except (ConfigError, RuntimeUnavailable) as error:
         return _Entrant(own, study_id(own, space, dataset, uri), str(error))
-    return _Entrant(own, identify(own, space, dataset, uri, runtime), "")
+    return _Entrant(own, study_id_here(own, space, dataset, uri, runtime), "")
 
 
 class _Shares:
@@ -135,7 +135,7 @@ class _Shares:
     def share(self, name: str, spent_s: float, waiting: int, entrants: int) -> float:
         """Return the seconds for ``name``, the first of ``waiting``, with ``spent_s`` used up."""
         if name not in self._given:
-            least = _LEAST_SHARE * self.total_s / entrants
+            least = _MIN_SHARE * self.total_s / entrants
             self._given[name] = max(least, (self.total_s - spent_s) / waiting)
             self._path.parent.mkdir(parents=True, exist_ok=True)
             kept = {"time_s": self.total_s, "shares": self._given}

@@ -13,7 +13,7 @@ from tuner.convergence.references import Reference, find_reference, run_of
 from tuner.progress import StudyProgress
 from tuner.runtimes import last_words
 from tuner.search import Races
-from tuner.storage.study_folder import StudyRecord
+from tuner.storage.study_folder import StudyFacts
 from tuner.study.baseline import BaselineCache
 from tuner.study.schedule import Schedule
 from tuner.study.trial_runs import TrialRuns
@@ -50,7 +50,7 @@ class DefaultTrial:
         setup: TrialSetup,
         space: SearchSpace,
         fingerprint: str,
-        folder: StudyRecord,
+        folder: StudyFacts,
         runs: TrialRuns,
         progress: StudyProgress,
         find: Callable[[str, str, str, str | None], Reference | None] = find_reference,

@@ -32,7 +32,7 @@ from tuner.search import (
     Verify,
     View,
 )
-from tuner.storage.study_folder import StudyRecord
+from tuner.storage.study_folder import StudyFacts
 from tuner.study.default_trial import DefaultTrial
 from tuner.study.schedule import Schedule
 from tuner.study.trial_runs import TrialRuns
@@ -70,7 +70,7 @@ class StudyLoop:
         self,
         config: TuneConfig,
         setup: TrialSetup,
-        folder: StudyRecord,
+        folder: StudyFacts,
         strategy: Strategy,
         race: Races | None,
         default: DefaultTrial,
@@ -254,7 +254,7 @@ class StudyLoop:
             target=target,
             incumbent=self._incumbent(target),
             accuracy=self._for_accuracy,
-            most_images=(LONGER if self._for_accuracy else 1.0) * target.images,
+            max_images=(LONGER if self._for_accuracy else 1.0) * target.images,
             further=tuple(self._further()),
         )
 
@@ -320,7 +320,7 @@ class StudyLoop:
     def _run_race(self, turn: Probe) -> None:
         assert self._race is not None
         self._show("race", "which runtime settings train fastest")
-        self._race.run(turn.most_s)
+        self._race.run(turn.max_s)
         self._strategy.learn_paces()
 
     def _new_trial(self, asked: Train) -> Trial:

@@ -101,19 +101,20 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
 
     Raises:
         ConfigError: A value cannot be used, or another process runs the same study.
-        RuntimeUnavailable, DatasetUnavailable: Something needed is missing and unobtainable.
+        RuntimeUnavailable, DatasetUnavailable: If one is missing and cannot be installed or
+            downloaded.
     """
     space = load_space(config)
     space.default(config.dataset.name, config.model)  # fails before anything is installed
     dataset, runtime = fetch(config, progress)
     default = space.default(dataset.name, config.model)
-    name = identify(config, space, dataset, uri, runtime)
+    name = study_id_here(config, space, dataset, uri, runtime)
     folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "restart")
     if "kin" not in folder.facts:
         kin = study_id(config, space, dataset, uri)
-        _introduce(folder, kin, config, dataset, runtime, progress)
+        _record_new_study(folder, kin, config, dataset, runtime, progress)
     if config.search.warm_start:
-        space = _warm(space, default.params, folder, config, uri)
+        space = _with_hints(space, default.params, folder, config, uri)
     cores = core_sets(config.executor)[0]
     setup = make_setup(
         config, dataset, runtime, folder=folder.trials, marker=folder.marker, cores=cores
@@ -121,12 +122,12 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
     return Preparation(space, default, setup, folder)
 
 
-def identify(
+def study_id_here(
     config: TuneConfig, space: SearchSpace, dataset: Dataset, uri: str, runtime: Runtime
 ) -> str:
     """Return the id of a study on this machine with these libraries.
 
-    Drivers that share a study by ``storage=`` have the same id, whatever their ``TUNER_HOME``.
+    Processes that share a study by ``storage=`` have the same id, whatever their ``TUNER_HOME``.
     """
     place = [measure.fingerprint(host_facts(config), runtime.packages())]
     if not config.storage:
@@ -134,7 +135,7 @@ def identify(
     return study_id(config, space, dataset, uri, place)
 
 
-def _introduce(
+def _record_new_study(
     folder: StudyFolder,
     kin: str,
     config: TuneConfig,
@@ -142,7 +143,10 @@ def _introduce(
     runtime: Runtime,
     progress: StudyProgress,
 ) -> None:
-    """Record a new study's facts; name the studies it replaces after a change of the machine."""
+    """Record a new study's facts; report earlier studies that it replaces.
+
+    ``kin`` is the same for all studies that differ by nothing but the machine and its libraries.
+    """
     machine = {**host_facts(config), **runtime.packages()}
     for name, before in folder.kin(kin):
         changed = [
@@ -158,13 +162,14 @@ def _introduce(
 
 
 @contextlib.contextmanager
-def single(
+def standalone_setup(
     config: TuneConfig, progress: StudyProgress
 ) -> Iterator[tuple[SearchSpace, TrialSetup]]:
-    """Provide what trials outside any study need, and delete at the end what they leave.
+    """Provide a setup for trials that belong to no study; delete their files on exit.
 
     Raises:
-        RuntimeUnavailable, DatasetUnavailable: Something needed is missing and unobtainable.
+        RuntimeUnavailable, DatasetUnavailable: If one is missing and cannot be installed or
+            downloaded.
     """
     space = load_space(config)
     dataset, runtime = fetch(config, progress)
@@ -177,12 +182,12 @@ def single(
         yield space, setup
 
 
-def _warm(
+def _with_hints(
     space: SearchSpace, default: Params, folder: StudyFolder, config: TuneConfig, uri: str
 ) -> SearchSpace:
-    """Return the space with earlier studies' findings as start points, after the prior.
+    """Return the space with start points after those of the prior: the best of earlier studies.
 
-    They are looked up when a study begins and then stored, so that a resumed study uses the same.
+    These points are looked up once, when a study begins, and stored for when it is resumed.
     """
     if "hints" not in folder.facts:
         fronts = load_fronts(uri, config.framework.name)

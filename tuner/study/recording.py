@@ -14,7 +14,7 @@ from tuner.convergence.references import Reference, read_reference, reference_na
 from tuner.progress import StudyProgress, format_seconds
 from tuner.race.machine import MachineRace
 from tuner.storage.study_folder import write_atomically
-from tuner.study.preparation import single
+from tuner.study.preparation import standalone_setup
 from tuner.trials.session import TrialSetup, run_trial
 from tuner.trials.setup import claim_cores, host_facts
 from tuner.values.errors import NoTrialSucceeded
@@ -47,7 +47,7 @@ def record_reference(
     """
     validate(config)
     with (
-        single(config, progress) as (space, setup),
+        standalone_setup(config, progress) as (space, setup),
         claim_cores(config.executor, progress),
     ):
         setup = dataclasses.replace(setup, folder=setup.folder / "trials")

@@ -10,10 +10,10 @@ from typing import Any
 from tuner.config.schema import BudgetConfig
 from tuner.values.trial import Trial, TrialKind
 
-_LEAST_TRIALS = 3  # the default and two others, however little time the default leaves
-_LEAST_TRIAL_S = 3.0  # with less time left, a search trial would be nothing but set-up
-_LEAST_PART = 0.1  # least part of the default's iterations for its first part
-_LEAST_PART_ITERATIONS = 1000  # the same where the default is short
+_MIN_TRIALS = 3  # the default and two others, however little time the default leaves
+_MIN_TRIAL_S = 3.0  # with less time left, a search trial would be nothing but set-up
+_MIN_PART = 0.1  # least part of the default's iterations for its first part
+_MIN_PART_ITERATIONS = 1000  # the same where the default is short
 _WHOLE_SHARE = 0.6  # of the budget: limit of the whole default if nothing else limits it
 _KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
 _FULL_LIMIT_S = 7 * 86400.0
@@ -47,14 +47,14 @@ class Schedule:
         """Return whether a search trial may follow ``trials``, with ``left_s`` to search."""
         if trials >= (self.budget.trials or math.inf):
             return False
-        return trials < _LEAST_TRIALS or left_s > _LEAST_TRIAL_S
+        return trials < _MIN_TRIALS or left_s > _MIN_TRIAL_S
 
     def limit_s(self, trials: int, left_s: float) -> float:
         """Return the longest training (s) of the next trial, with ``left_s`` to search."""
-        most_s = self.budget.trial_share * self.budget.time_s
-        if trials < _LEAST_TRIALS:
+        max_s = self.budget.trial_share * self.budget.time_s
+        if trials < _MIN_TRIALS:
             left_s = max(left_s, self.budget.default_share * self.budget.time_s)
-        return max(_LEAST_TRIAL_S, min(most_s, left_s))
+        return max(_MIN_TRIAL_S, min(max_s, left_s))
 
     def default_trial(self, params: Mapping[str, Any], *, part: bool) -> Trial:
         """Return trial 0.
@@ -70,7 +70,7 @@ class Schedule:
             return self._first(params, 1.0, None, _FULL_LIMIT_S)
         if part or self.baseline == "projected":
             iterations = int(params["iterations"] or 1)
-            share = min(1.0, max(_LEAST_PART, _LEAST_PART_ITERATIONS / iterations))
+            share = min(1.0, max(_MIN_PART, _MIN_PART_ITERATIONS / iterations))
             limit_s = self.budget.default_share * time_s
         return self._first(params, share, limit_s, kill_s)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from tuner.config.schema import BudgetConfig
 from tuner.executors import Executor
 from tuner.progress import StudyProgress
-from tuner.storage.study_folder import StudyRecord
+from tuner.storage.study_folder import StudyFacts
 from tuner.study.interrupts import DeferredInterrupts
 from tuner.values.trial import Trial, TrialResult
 
@@ -26,7 +26,7 @@ class TrialRuns:
         track: Writes a result to MLflow.
         budget: The study's budget.
         progress: Shows what runs and how far the study is.
-        interrupts: Checked for Ctrl-C, which is raised from here.
+        interrupts: Defers Ctrl-C; the methods of this class raise it as ``KeyboardInterrupt``.
 
     Attributes:
         count: Number of trials charged to the budget, for the display.
@@ -35,7 +35,7 @@ class TrialRuns:
     def __init__(
         self,
         make_executor: Callable[[], Executor],
-        folder: StudyRecord,
+        folder: StudyFacts,
         track: Callable[[TrialResult], None],
         budget: BudgetConfig,
         progress: StudyProgress,
@@ -58,7 +58,11 @@ class TrialRuns:
         return self.executor.submit(trial)
 
     def wait(self, running: Collection[Future[TrialResult]]) -> set[Future[TrialResult]]:
-        """Return the trials that have ended, or none if a slot is added first; keep displaying."""
+        """Wait until a trial ends or the executor gains a slot; update the display meanwhile.
+
+        Returns:
+            The trials that have ended; empty if there is only a new slot.
+        """
         done: set[Future[TrialResult]] = set()
         slots = self.executor.slots
         while not done and self.executor.slots <= slots:
@@ -75,7 +79,7 @@ class TrialRuns:
         return future.result()
 
     def measure_all(self, trials: Sequence[Trial], at_once: int) -> Iterator[TrialResult]:
-        """Run trials, ``at_once`` at a time, and yield each result as soon as it is there."""
+        """Run trials, ``at_once`` at a time, and yield the results in order of completion."""
         waiting, running = list(trials), set[Future[TrialResult]]()
         while waiting or running:
             while waiting and len(running) < at_once:

@@ -12,7 +12,7 @@ from tuner.values.space import SearchSpace
 from tuner.values.trial import Params
 from tuner.values.verified import Role
 
-_MOST = 3
+_MAX = 3
 _NO_LOSS, _RUNTIME_ONLY, _ON_FRONT, _NOT_WORTH = range(4)
 
 
@@ -45,7 +45,7 @@ def earlier_points(
         params = space.completed({**default, **known})
         if params != default and params not in found and not space.refusal(params):
             found.append(params)
-    return found[:_MOST]
+    return found[:_MAX]
 
 
 def _rank(point: Mapping[str, Any]) -> int:

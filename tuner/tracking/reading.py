@@ -37,8 +37,8 @@ class StudyRecord:
         run_id: Id of the parent run.
         front: Content of its ``front.json``.
         run_ids: Run id of each trial by its name, such as ``verify-0003``.
-        ended: Seconds since the epoch at which the study was last written.
-        requested: Name of the requested data set, which another may have replaced.
+        ended: When the study was last written, seconds since the epoch.
+        requested: Name of the requested data set; another one may have been used in its place.
     """
 
     uri: str
@@ -73,7 +73,7 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
 
 
 def newest_experiment(uri: str) -> str | None:
-    """Return the id of the newest study's experiment; ``None`` without any study.
+    """Return the id of the newest study's experiment; ``None`` if there is no study.
 
     Raises:
         StorageError: If the store cannot be used.

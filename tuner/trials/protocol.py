@@ -25,9 +25,9 @@ PROTOCOL = 1
 REQUEST, EVENTS, STOP = "trial.json", "events.jsonl", "stop"
 MAX_LINE_BYTES = 64 * 1024
 MAX_EVENTS_BYTES = 64 * 2**20
-"""Limit per trial: some days of progress at two events a second, like ``_MOST_EVENTS``."""
-_MOST_EVENTS = 1_000_000
-_MOST_CHECKPOINTS = 10_000
+"""Limit per trial: some days of progress at two events a second, like ``_MAX_EVENTS``."""
+_MAX_EVENTS = 1_000_000
+_MAX_CHECKPOINTS = 10_000
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HALVINGS = 3  # of the iterations, at which accuracy is evaluated before the end
 _FINE = 8  # evaluations per doubling where they are close together
@@ -201,8 +201,8 @@ class EventLog:
     def _take(self, event: dict[str, Any]) -> None:
         name = event["event"]
         self._count += 1
-        if self._count > _MOST_EVENTS:
-            raise ProtocolError(f"more than {_MOST_EVENTS:,} events")
+        if self._count > _MAX_EVENTS:
+            raise ProtocolError(f"more than {_MAX_EVENTS:,} events")
         if self.result is not None:
             raise ProtocolError(f"event {name!r} after the result")
         self._note(name, event)
@@ -221,8 +221,8 @@ class EventLog:
         if name == "train_end":
             self.ended = True
         if name == "checkpoint":
-            if len(self.checkpoints) >= _MOST_CHECKPOINTS:
-                raise ProtocolError(f"more than {_MOST_CHECKPOINTS:,} checkpoints")
+            if len(self.checkpoints) >= _MAX_CHECKPOINTS:
+                raise ProtocolError(f"more than {_MAX_CHECKPOINTS:,} checkpoints")
             accuracy, test = float(event["val_accuracy"]), event.get("test_accuracy")
             self.checkpoints.append(
                 Checkpoint(self.iteration, self.train_time_s, event.get("loss"), accuracy, test)

@@ -34,7 +34,7 @@ WORKER_API = Path(__file__).parents[1] / "worker_api"
 _EXIT_GRACE_S = 10.0
 _EXIT_POLL_S = 0.002
 _MAX_FILE_BYTES = 2**30
-_MOST_TASKS = 4096
+_MAX_TASKS = 4096
 _WORKERS = "workers"  # below the folder of the trials: where workers write
 
 
@@ -284,7 +284,7 @@ def _custody(cores: tuple[int, ...]) -> list[str]:
         *("taskset", "--cpu-list", ",".join(map(str, cores))),
         *("choom", "--adjust", "1000", "--"),
         *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0"),
-        *(f"--nproc={user_tasks() + _MOST_TASKS}", "--"),
+        *(f"--nproc={user_tasks() + _MAX_TASKS}", "--"),
     ]
 
 

@@ -9,14 +9,14 @@ from tuner.values.trial import Checkpoint
 
 _FAR_BEHIND_ACCURACY = 0.01  # a trial leads nowhere if it is this far behind another one
 _FAR_BEHIND_TIME = 0.6  # that took less than this fraction of its time
-_LEAST_POINTS = 4  # a slope from fewer says nothing
-_LEAST_PART = 1 / 8  # of a run; the slope of a shorter part tells nothing of its end
+_MIN_POINTS = 4  # a slope from fewer says nothing
+_MIN_PART = 1 / 8  # of a run; the slope of a shorter part tells nothing of its end
 _SLOPES = 3  # the steepest of the last ones is assumed to continue
 _OPTIMISM, _EXTRA = 1.25, 0.1  # factor on the slope, and addition to it
 _SLACK = 0.001  # of accuracy: what adds less to the front adds nothing
-_LEAST_ERROR = 1e-4
+_MIN_ERROR = 1e-4
 _DOUBLING = 1.9  # of time; evaluations are not exactly a doubling apart
-_LEAST_S = 1e-9  # a clock may stand still between two looks
+_MIN_S = 1e-9  # a clock may stand still between two looks
 _STEPS = 16
 
 
@@ -47,10 +47,10 @@ def can_extend(
         rivals: Seconds of training and validation accuracy of the best trials so far.
         end_s: Training time at which the run will be over, seconds.
     """
-    if not rivals or len(checkpoints) < _LEAST_POINTS:
+    if not rivals or len(checkpoints) < _MIN_POINTS:
         return True
     last = checkpoints[-1]
-    if last.train_time_s < _LEAST_PART * end_s:
+    if last.train_time_s < _MIN_PART * end_s:
         return True
     if last.val_accuracy > _best_by(last.train_time_s, rivals) + _SLACK:
         return True
@@ -59,8 +59,8 @@ def can_extend(
     recent_s = last.train_time_s / _DOUBLING
     late = [each for each in checkpoints if each.train_time_s > recent_s]
     reached = max(each.val_accuracy for each in [*late, *checkpoints[-2:]])
-    error = max(1 - reached, _LEAST_ERROR)
-    now_s = max(last.train_time_s, _LEAST_S)
+    error = max(1 - reached, _MIN_ERROR)
+    now_s = max(last.train_time_s, _MIN_S)
     for step in range(1, _STEPS + 1):
         factor = max(end_s / now_s, 1.0) ** (step / _STEPS)
         accuracy = 1 - error * factor**-slope
@@ -84,8 +84,8 @@ def _slopes(checkpoints: Sequence[Checkpoint]) -> list[float]:
             if each.train_time_s <= after.train_time_s / _DOUBLING
         ]
         before = earlier[-1] if earlier else checkpoints[0]
-        errors = [max(1 - each.val_accuracy, _LEAST_ERROR) for each in (before, after)]
-        times = [max(each.train_time_s, _LEAST_S) for each in (before, after)]
+        errors = [max(1 - each.val_accuracy, _MIN_ERROR) for each in (before, after)]
+        times = [max(each.train_time_s, _MIN_S) for each in (before, after)]
         if times[1] > times[0]:
             falls.append(math.log(errors[0] / errors[1]) / math.log(times[1] / times[0]))
     return falls or [0.0]

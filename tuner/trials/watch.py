@@ -24,10 +24,10 @@ Listener = Callable[[Trial, int, float], None]
 
 _HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
 _POLL_S = (0.002, 0.05)
-_LEAST_FREE_DISK_BYTES = 64 * 2**20
-_MOST_PROCESSES = 1000
-_MOST_FILES, _MOST_BYTES = 10_000, 4 * 2**30  # limits of a worker's folder
-_MOST_LOG_BYTES = 64 * 2**20
+_MIN_FREE_DISK_BYTES = 64 * 2**20
+_MAX_PROCESSES = 1000
+_MAX_FILES, _MAX_BYTES = 10_000, 4 * 2**30  # limits of a worker's folder
+_MAX_LOG_BYTES = 64 * 2**20
 _COUNT_EVERY_S = 1.0
 
 
@@ -120,25 +120,25 @@ class Watch:
             return TrialStatus.STALLED, f"no sign of life for {self.stall_limit_s:.0f} s"
         if self.monitor.memory_bytes > limit:
             return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
-        if shutil.disk_usage(self.folder.path).free < _LEAST_FREE_DISK_BYTES:
+        if shutil.disk_usage(self.folder.path).free < _MIN_FREE_DISK_BYTES:
             return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder.path}"
         excess = self._excess(now)
         return (TrialStatus.OVER_LIMIT, excess) if excess else None
 
     def _excess(self, now: float) -> str:
         """Return what the worker has more of than allowed, in words; empty if nothing."""
-        if len(self.monitor.tree) > _MOST_PROCESSES:
-            return f"had more than {_MOST_PROCESSES} processes at once"
+        if len(self.monitor.tree) > _MAX_PROCESSES:
+            return f"had more than {_MAX_PROCESSES} processes at once"
         if now < self._next_count_s:
             return ""
         self._next_count_s = now + _COUNT_EVERY_S
-        if self.output.stat().st_size > _MOST_LOG_BYTES:
-            return f"wrote more than {_MOST_LOG_BYTES // 2**20} MiB of output"
-        files, size = self.folder.size(_MOST_FILES)
-        if files > _MOST_FILES:
-            return f"left more than {_MOST_FILES:,} files in its folder"
-        if size > _MOST_BYTES:
-            return f"left more than {_MOST_BYTES // 2**20:,} MiB in its folder"
+        if self.output.stat().st_size > _MAX_LOG_BYTES:
+            return f"wrote more than {_MAX_LOG_BYTES // 2**20} MiB of output"
+        files, size = self.folder.size(_MAX_FILES)
+        if files > _MAX_FILES:
+            return f"left more than {_MAX_FILES:,} files in its folder"
+        if size > _MAX_BYTES:
+            return f"left more than {_MAX_BYTES // 2**20:,} MiB in its folder"
         return ""
 
     def _steer(self) -> None:

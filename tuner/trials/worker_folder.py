@@ -20,7 +20,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _BLOCK_BYTES = 512  # of st_blocks, stat(2)
 _DEEPEST = 50
-_MOST_TURNS = 20_000  # each deletes one level of nested folders
+_MAX_TURNS = 20_000  # each deletes one level of nested folders
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -59,8 +59,8 @@ class WorkerFolder:
         with contextlib.suppress(FileExistsError):
             self.write(name, "")
 
-    def read(self, name: str, most: int, offset: int = 0) -> bytes:
-        """Return at most ``most`` bytes of a file from ``offset`` on; none if there is no file.
+    def read(self, name: str, max_bytes: int, offset: int = 0) -> bytes:
+        """Return at most ``max_bytes`` of a file from ``offset`` on; empty if there is no file.
 
         Raises:
             ProtocolError: If it is not a regular file, or the host may not read it.
@@ -74,16 +74,16 @@ class WorkerFolder:
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise ProtocolError(f"{name} is not a regular file")
-            return os.pread(handle, most, offset)
+            return os.pread(handle, max_bytes, offset)
         finally:
             os.close(handle)
 
-    def size(self, most: int) -> tuple[int, int]:
+    def size(self, max_entries: int) -> tuple[int, int]:
         """Return the number of files and folders in it, and the bytes they take on the disk.
 
-        Counting ends beyond ``most``, or where folders are nested too deeply.
+        Counting ends beyond ``max_entries``, or where folders are nested too deeply.
         """
-        return _size(self._handle, most)
+        return _size(self._handle, max_entries)
 
     def clear(self) -> None:
         """Delete its content, whatever permissions the worker set."""
@@ -100,9 +100,9 @@ class WorkerFolder:
 def _clear(folder: int) -> None:
     """Delete the content of a folder, by its handle; a worker still alive may add to it again.
 
-    Folders in an inner folder are moved up first, so that none is nested too deeply to delete.
+    Folders in an inner folder are moved up first, so that deep nesting cannot prevent deletion.
     """
-    for turn in range(_MOST_TURNS):
+    for turn in range(_MAX_TURNS):
         gone = [_delete(folder, *each, f"moved-{turn}") for each in _entries(folder)]
         if not any(gone):
             return
@@ -114,7 +114,7 @@ def _delete(folder: int, name: str, is_folder: bool, moved: str) -> bool:
         if not is_folder:
             os.unlink(name, dir_fd=folder)
             return True
-        with _opened(name, folder) as inner:
+        with _open_folder(name, folder) as inner:
             for index, (deeper, nested) in enumerate(_entries(inner)):
                 if nested:
                     to = f"{moved}-{name[:100]}-{index}"
@@ -127,10 +127,10 @@ def _delete(folder: int, name: str, is_folder: bool, moved: str) -> bool:
     return True
 
 
-def _size(folder: int, most: int, depth: int = 0) -> tuple[int, int]:
+def _size(folder: int, max_entries: int, depth: int = 0) -> tuple[int, int]:
     count = size = 0
     if depth > _DEEPEST:
-        return most + 1, 0
+        return max_entries + 1, 0
     inner: list[str] = []
     with os.scandir(folder) as entries:
         for each in entries:
@@ -139,13 +139,13 @@ def _size(folder: int, most: int, depth: int = 0) -> tuple[int, int]:
                 size += each.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
                 if each.is_dir(follow_symlinks=False):
                     inner.append(each.name)
-            if count > most:
+            if count > max_entries:
                 return count, size
     for name in inner:
-        with contextlib.suppress(OSError), _opened(name, folder) as handle:
-            more, bytes_more = _size(handle, most - count, depth + 1)
+        with contextlib.suppress(OSError), _open_folder(name, folder) as handle:
+            more, bytes_more = _size(handle, max_entries - count, depth + 1)
             count, size = count + more, size + bytes_more
-        if count > most:
+        if count > max_entries:
             break
     return count, size
 
@@ -159,7 +159,7 @@ def _entries(folder: int) -> list[tuple[str, bool]]:
 
 
 @contextlib.contextmanager
-def _opened(name: str, folder: int) -> Iterator[int]:
+def _open_folder(name: str, folder: int) -> Iterator[int]:
     """Open an inner folder, whatever permissions the worker set; yield its handle."""
     path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     try:

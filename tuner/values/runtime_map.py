@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, replace
 
 from tuner.values.trial import Interval, Params, ParamValue
 
-_LEAST_SPREAD = 0.01  # relative; two probes that happen to agree do not prove a better precision
+_MIN_SPREAD = 0.01  # relative; two probes that happen to agree do not prove a better precision
 _INTERPOLATION = 0.05  # relative error that a straight line between two batch sizes may have
 _UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
 _OTHERS = 4  # weight of all settings' noise in that of one setting, in probes
 _Z = 2.2  # Student's t, two-sided 95 %, for about ten probes
-_MOST_FAILURES = 2
+_MAX_FAILURES = 2
 _Key = tuple[tuple[str, ParamValue], ...]
 
 
@@ -116,7 +116,7 @@ class RuntimeMap:
         """
         key = _key(setting)
         self._failures[key] = self._failures.get(key, 0) + 1
-        if self._failures[key] == _MOST_FAILURES:
+        if self._failures[key] == _MAX_FAILURES:
             self._given_up.append(key)
 
     def _in_use(self) -> list[_Key]:
@@ -250,7 +250,7 @@ class RuntimeMap:
             squares = sum(map(_squares, sets))
             freedom = sum(len(logs) - 1 for logs in sets)
             found = math.sqrt(squares / freedom) if freedom else _UNKNOWN_SPREAD
-            self._spread = max(found, _LEAST_SPREAD)
+            self._spread = max(found, _MIN_SPREAD)
         return self._spread
 
     def promised_s(self, params: Params) -> float:

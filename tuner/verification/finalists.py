@@ -13,8 +13,8 @@ from tuner.values.trial import TrialKind, TrialResult
 Chances = Callable[[Sequence[TrialResult]], Sequence[float]]
 """Estimates how likely points are to be proven to lose nothing, 0–1 each."""
 
-_LEAST_CHANCE = 0.15  # of being proven; less is not worth whole runs
-_LEAST_GAIN = 0.1  # logarithm of the speed-up over what is sure already
+_MIN_CHANCE = 0.15  # of being proven; less is not worth whole runs
+_MIN_GAIN = 0.1  # logarithm of the speed-up over what is sure already
 
 
 def runtime_only(
@@ -65,7 +65,7 @@ def promising(
         expected_s: Returns the expected seconds of verifying a point with a chance.
     """
     for_speed = sure_s is not None
-    most_s = sure_s * math.exp(-_LEAST_GAIN) if sure_s is not None else math.inf
+    max_s = sure_s * math.exp(-_MIN_GAIN) if sure_s is not None else math.inf
 
     def value(point: TrialResult, chance: float) -> float:
         if sure_s is None:
@@ -77,7 +77,7 @@ def promising(
         for each in points
         if each.usable
         and not each.trial.is_default
-        and 0 < train_time_s(each) < most_s
+        and 0 < train_time_s(each) < max_s
         and _is_allowed(each, constraints)
         and not _is_default(each, default)
         # a part of a proven training may be as good and faster, but never more accurate
@@ -90,7 +90,7 @@ def promising(
     values = [
         (value(each, chance), each)
         for each, chance in zip(worthy, chances(worthy), strict=True)
-        if chance >= _LEAST_CHANCE
+        if chance >= _MIN_CHANCE
     ]
     return [each for _, each in sorted(values, key=lambda each: each[0], reverse=True)]
 

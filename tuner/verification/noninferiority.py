@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-_LEAST_FREEDOM = 2  # of the pooled variance; two runs that happen to agree prove nothing
+_MIN_FREEDOM = 2  # of the pooled variance; two runs that happen to agree prove nothing
 _POINTS = 801  # of the numerical integration
 _FARTHEST = 8.0  # standard deviations
-_LEAST_LEVEL = 1e-12
+_MIN_LEVEL = 1e-12
 _OF_SAMPLING = 0.5
 _Array = np.typing.NDArray[np.float64]
 
@@ -80,7 +80,7 @@ def candidate_alpha(alpha: float, place: int) -> float:
     return float(alpha * 0.5 ** (place + 1))
 
 
-def least_deviation(accuracy: float, images: int) -> float:
+def min_deviation(accuracy: float, images: int) -> float:
     """Return the least standard deviation of test accuracies between seeds to assume.
 
     A few runs may agree by chance, and a default's runs that agree say little of a candidate's. So
@@ -111,7 +111,7 @@ def p_of_loss(
         The p-value; 1 where the runs are too few to estimate the spread between seeds.
     """
     freedom = len(candidate) + len(default) - 2
-    if freedom < _LEAST_FREEDOM or not candidate or not default:
+    if freedom < _MIN_FREEDOM or not candidate or not default:
         return 1.0
     deviation = max(pooled_deviation(candidate, default), least)
     error = deviation * math.sqrt(1 / len(candidate) + 1 / len(default))
@@ -174,7 +174,7 @@ def nominal_levels(fractions: tuple[float, ...], alpha: float) -> tuple[float, .
     grid, density, before, used = np.array([0.0]), np.array([1.0]), 0.0, 0.0
     for fraction in fractions:
         step = math.sqrt(max(fraction - before, 1e-12))
-        share = max(spent(fraction, alpha) - used, _LEAST_LEVEL)
+        share = max(spent(fraction, alpha) - used, _MIN_LEVEL)
         # the bound that the score exceeds with the probability of this share
         bound = _bound(grid, density, step, share)
         levels.append(float(stats.norm.sf(bound / math.sqrt(fraction))))

@@ -22,10 +22,10 @@ from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
 
-LEAST_ROUNDS = 2
+MIN_ROUNDS = 2
 """Fewer would prove nothing."""
 _RATE_ROUNDS = 2  # times as many where only rates are measured, which takes seconds
-_LEAST_S = 1e-9  # a clock may stand still
+_MIN_S = 1e-9  # a clock may stand still
 _SEEDS_APART = 10**6  # between the runs of one configuration in one round
 CANDIDATES = (Role.NO_LOSS, Role.ACCURACY)
 """Roles that accuracy decides, which only whole runs tell."""
@@ -39,9 +39,9 @@ def look_counts(config: VerifyConfig, at_once: int, rounds: int = 0) -> tuple[in
         at_once: Accuracies per round.
         rounds: Rounds that there is time for, if these are fewer; 0 if unknown.
     """
-    most = max(LEAST_ROUNDS, config.repeats)
+    most = max(MIN_ROUNDS, config.repeats)
     planned = range(1, (min(rounds, most) if rounds else most) + 1)
-    return tuple(at_once * each for each in planned if at_once * each >= LEAST_ROUNDS)
+    return tuple(at_once * each for each in planned if at_once * each >= MIN_ROUNDS)
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ class Plan:
 
     def owes(self, index: int) -> bool:
         """Return whether the times of an entrant were measured in fewer rounds than needed."""
-        return self.timed_rounds(index) < LEAST_ROUNDS * self._runs_for_one(index)
+        return self.timed_rounds(index) < MIN_ROUNDS * self._runs_for_one(index)
 
-    def most_rounds(self, index: int) -> int:
+    def max_rounds(self, index: int) -> int:
         """Return the number of rounds after which an entrant's times need no more."""
-        return max(LEAST_ROUNDS, self.config.repeats) * self._runs_for_one(index)
+        return max(MIN_ROUNDS, self.config.repeats) * self._runs_for_one(index)
 
     def _runs_for_one(self, index: int) -> int:
         """Return how many runs measure an entrant's time once: several if all are short parts."""
@@ -194,7 +194,7 @@ class Plan:
         if time_s <= self.config.long_s or not only_rate:
             return 1.0
         return min(
-            1.0, max(self.config.rate_share, self.config.least_rate_s / max(time_s, _LEAST_S))
+            1.0, max(self.config.rate_share, self.config.least_rate_s / max(time_s, _MIN_S))
         )
 
     def with_entrants(self, entrants: Sequence[Entrant]) -> Plan:
@@ -266,7 +266,7 @@ class Plan:
         """Estimate the seconds until the accuracies measured apart from times can be decided."""
         found = [(each, self.entrants[each].beside) for each in indices]
         return sum(
-            math.ceil(LEAST_ROUNDS / beside.at_once) * self.cost_s((index,) * beside.at_once)
+            math.ceil(MIN_ROUNDS / beside.at_once) * self.cost_s((index,) * beside.at_once)
             for index, beside in found
             if beside
         )

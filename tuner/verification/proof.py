@@ -20,12 +20,12 @@ from tuner.values.pareto import Objective
 from tuner.values.trial import Interval, TrialKind, TrialResult
 from tuner.values.verified import Comparison, CostRatio, Role, Verified
 from tuner.verification.confidence import Estimate, front_confidence
-from tuner.verification.noninferiority import least_deviation, pooled_deviation
-from tuner.verification.plan import LEAST_ROUNDS, Plan
+from tuner.verification.noninferiority import min_deviation, pooled_deviation
+from tuner.verification.plan import MIN_ROUNDS, Plan
 from tuner.verification.readings import Readings
 
-_LEAST_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
-_LEAST_CPU_S = 0.5  # the kernel counts in hundredths of a second
+_MIN_FREEDOM = 3  # two seeds that happen to agree say nothing of the spread between seeds
+_MIN_CPU_S = 0.5  # the kernel counts in hundredths of a second
 
 
 def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
@@ -39,7 +39,7 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
     indices = [
         index
         for index in range(len(plan.entrants))
-        if len(seen.common(index)) >= LEAST_ROUNDS and seen.accuracies(index)
+        if len(seen.common(index)) >= MIN_ROUNDS and seen.accuracies(index)
     ]
     if indices[:1] != [0] or len(indices) < 2:
         return ()
@@ -168,7 +168,7 @@ class _Spread:
         self, groups: Sequence[Sequence[float]], test_images: int, confidence: float
     ) -> None:
         freedom = sum(len(each) - 1 for each in groups if each)
-        self.freedom = freedom if freedom >= _LEAST_FREEDOM else 0
+        self.freedom = freedom if freedom >= _MIN_FREEDOM else 0
         self.seed_variance = pooled_deviation(*groups) ** 2 if self.freedom else 0.0
         self.test_images, self.confidence = test_images, confidence
         self._quantile = (stats.t(self.freedom) if self.freedom else stats.norm()).ppf
@@ -198,8 +198,8 @@ class _Spread:
         gain = statistics.fmean(accuracies) - statistics.fmean(default)
         by_runs, law = 1 / len(accuracies) + 1 / len(default), stats.norm()
         freedom = len(accuracies) + len(default) - 2
-        if freedom >= _LEAST_FREEDOM:
-            least = least_deviation(statistics.fmean(default), self.test_images)
+        if freedom >= _MIN_FREEDOM:
+            least = min_deviation(statistics.fmean(default), self.test_images)
             deviation = max(pooled_deviation(accuracies, default), least)
             error, law = deviation * math.sqrt(by_runs), stats.t(freedom)
         elif self.freedom:
@@ -236,7 +236,7 @@ def _compare(seen: Readings, index: int, spread: _Spread) -> Comparison:
         accuracy_p=accuracy_p,
         no_loss=proven and not seen.plan.part,
         no_loss_looks=looks,
-        cpu=_cost_ratio(pairs, pairs, _cpu_s, spread, _LEAST_CPU_S),
+        cpu=_cost_ratio(pairs, pairs, _cpu_s, spread, _MIN_CPU_S),
         memory=_cost_ratio(alike, pairs, _peak_memory, spread),
     )
 
@@ -264,7 +264,7 @@ def _cost_ratio(
     costs = [(cost(default), cost(run)) for default, run in pairs]
     if min((each for pair in costs for each in pair), default=least) < least:
         return CostRatio(math.nan, gap="too small to be measured")
-    if len(costs) >= LEAST_ROUNDS:
+    if len(costs) >= MIN_ROUNDS:
         logs = [math.log(mine / reference) for reference, mine in costs]
         ratio = _log_interval(logs, spread)
         return CostRatio(ratio.value, ratio.low, ratio.high, _log_p_value(logs))

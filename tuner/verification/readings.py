@@ -14,10 +14,10 @@ from tuner.values.trial import TrialResult
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import (
     chance_of_proof,
-    least_deviation,
+    min_deviation,
     p_of_loss,
 )
-from tuner.verification.plan import CANDIDATES, LEAST_ROUNDS, Plan
+from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Plan
 
 _ROUNDED = 1 / math.sqrt(12)  # standard deviation of rounding to whole images, in images
 _HOPE = 0.1  # chance of a proof below which a candidate is given up
@@ -72,7 +72,7 @@ class Readings:
         """Tell how far whole runs at the fastest setting are below the default's; empty if not."""
         mine = [accuracy for _, accuracy in self.whole(index)]
         others = [*self.plan.accuracies, *(accuracy for _, accuracy in self.whole(0))]
-        if min(len(mine), len(others)) < LEAST_ROUNDS:
+        if min(len(mine), len(others)) < MIN_ROUNDS:
             return ""
         gain = statistics.fmean(mine) - statistics.fmean(others)
         least = _ROUNDED / self.plan.test_images
@@ -138,7 +138,7 @@ class Readings:
                 [accuracy for _, accuracy in known],
                 default,
                 self.plan.margin(index),
-                self._least_deviation(default),
+                self._min_deviation(default),
             )
             if p < (planned.level(count) or 0.0):
                 return number, True
@@ -159,11 +159,11 @@ class Readings:
         if not (mine and default):
             return None
         margin = self.plan.margin(index)
-        hope = chance_of_proof(mine, default, plan, margin, self._least_deviation(default))
+        hope = chance_of_proof(mine, default, plan, margin, self._min_deviation(default))
         return False if hope < _HOPE else None
 
-    def _least_deviation(self, default: Sequence[float]) -> float:
+    def _min_deviation(self, default: Sequence[float]) -> float:
         """Return the least deviation between seeds in tests against these accuracies."""
         if not default:
             return 0.0
-        return least_deviation(statistics.fmean(default), self.plan.test_images)
+        return min_deviation(statistics.fmean(default), self.plan.test_images)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from tuner.config.schema import Constraint, TuneConfig
 from tuner.convergence.default_run import KnownDefault
-from tuner.storage.study_folder import StudyRecord
+from tuner.storage.study_folder import StudyFacts
 from tuner.values.pareto import Objective
 from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult
 from tuner.values.verified import Role, Verified
@@ -32,7 +32,7 @@ from tuner.verification.finalists import (
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
 from tuner.verification.plan import (
     CANDIDATES,
-    LEAST_ROUNDS,
+    MIN_ROUNDS,
     Entrant,
     Plan,
     look_counts,
@@ -46,7 +46,7 @@ Beside = Callable[[TrialResult], SideBySide | None]
 _FOR_TRADE_OFFS = 0.15  # of the time left, at most, for trade-offs while the search continues
 _SECOND_CHANCE = 1.5  # times the time that is reserved, for another candidate if the first fails
 _OVERTIME = 0.25  # of the budget, for verification beyond it while nothing is proven
-_LEAST_OVERTIME_S = 15.0  # the same where the budget is very small
+_MIN_OVERTIME_S = 15.0  # the same where the budget is very small
 
 
 class Verification:
@@ -65,7 +65,7 @@ class Verification:
     def __init__(
         self,
         config: TuneConfig,
-        folder: StudyRecord,
+        folder: StudyFacts,
         objectives: Sequence[Objective],
         constraints: Sequence[Constraint],
         test_images: int,
@@ -185,11 +185,11 @@ class Verification:
         """
         if self._plan is None or not self._config.verify.finalists:
             return 0.0
-        picked = self._picked(points, chances, self._most_while_searching_s)
+        picked = self._picked(points, chances, self._max_while_searching_s)
         if not (picked or self._known.rounds):  # every study verifies something
             return self._cost_s(self._least(points))
         if not picked:  # what is found too late to be compared with the default is of no use
-            return 2 * LEAST_ROUNDS * self._known.cost_s([0])
+            return 2 * MIN_ROUNDS * self._known.cost_s([0])
         return self._cost_s(picked) * (1.0 if self._has_proven else _SECOND_CHANCE)
 
     @property
@@ -200,7 +200,7 @@ class Verification:
         return any(role in CANDIDATES and seen.verdict(index) for index, role in enumerate(roles))
 
     @property
-    def _most_while_searching_s(self) -> float:
+    def _max_while_searching_s(self) -> float:
         """Seconds that a campaign may need while the search can still find something faster."""
         return self._config.budget.verify_share * self._config.budget.time_s
 
@@ -248,7 +248,7 @@ class Verification:
     def _fits(self, order: Sequence[int], left_s: float) -> bool:
         """Return whether there is time for a further round, or it must run regardless.
 
-        Fewer than ``LEAST_ROUNDS`` would prove nothing, so an entrant of one is owed as many.
+        Fewer than ``MIN_ROUNDS`` would prove nothing, so an entrant of one is owed as many.
         """
         plan = self._known
         if 0 in order:
@@ -287,7 +287,7 @@ class Verification:
         if role is Role.RUNTIME_ONLY:
             return plan.owes(index)
         if role not in CANDIDATES:
-            return plan.timed_rounds(index) < plan.most_rounds(index)
+            return plan.timed_rounds(index) < plan.max_rounds(index)
         verdict = seen.verdict(index)
         if verdict is None:
             return not plan.has_failed(index, runs)
@@ -308,7 +308,7 @@ class Verification:
         return [
             index
             for index, each in enumerate(plan.entrants)
-            if plan.timed_rounds(index) < plan.most_rounds(index)
+            if plan.timed_rounds(index) < plan.max_rounds(index)
             and (each.role is Role.RUNTIME_ONLY or (each.beside and seen.verdict(index)))
         ]
 
@@ -320,7 +320,7 @@ class Verification:
         """Return new entrants for a campaign that there is time for."""
         plan = self._known
         first = not plan.rounds
-        allowed_s = min(left_s, self._most_while_searching_s)
+        allowed_s = min(left_s, self._max_while_searching_s)
         if last:
             allowed_s = left_s + (0.0 if self._has_proven else self._overtime_s)
         picked = self._picked(points, chances, allowed_s)
@@ -349,7 +349,7 @@ class Verification:
     @property
     def _overtime_s(self) -> float:
         """Seconds that verification may take beyond the budget while nothing is proven."""
-        return max(_OVERTIME * self._config.budget.time_s, _LEAST_OVERTIME_S)
+        return max(_OVERTIME * self._config.budget.time_s, _MIN_OVERTIME_S)
 
     def _least(self, points: Sequence[TrialResult]) -> list[Entrant]:
         """Return what a study verifies at least, however little time it has left.
@@ -357,27 +357,27 @@ class Verification:
         This is the runtime setting, or else what is verified soonest.
         """
         runtime = self._runtime_only(points)
-        if runtime and self._cost_s(runtime) <= self._most_while_searching_s + self._overtime_s:
+        if runtime and self._cost_s(runtime) <= self._max_while_searching_s + self._overtime_s:
             return runtime
         front = worthy_front(points, [self._known.default], self._objectives, self._constraints)
         found = [*runtime, *_as_trade_offs(front)]
         return sorted(found, key=lambda each: self._cost_s([each]))[:1]
 
     def _picked(
-        self, points: Sequence[TrialResult], chances: Chances, most_s: float = math.inf
+        self, points: Sequence[TrialResult], chances: Chances, max_s: float = math.inf
     ) -> list[Entrant]:
         """Return the runtime setting, if not verified yet, and the most promising candidate.
 
-        They are returned only as far as they can be verified within ``most_s`` seconds.
+        They are returned only as far as they can be verified within ``max_s`` seconds.
         """
         picked: list[Entrant] = []
         if Role.RUNTIME_ONLY not in [each.role for each in self._known.entrants]:
             picked += self._runtime_only(points)
-        if self._cost_s(picked) > most_s:
+        if self._cost_s(picked) > max_s:
             return []
         for each in self._candidates(points, chances):
             entrant = self._entrant(each)
-            if self._cost_s([*picked, entrant]) <= most_s:
+            if self._cost_s([*picked, entrant]) <= max_s:
                 return [*picked, entrant]
         return picked
 

@@ -38,7 +38,7 @@ ANSWERS = 3
 WORTH = 5.0
 """The report explains every no-loss speed-up below this."""
 
-_MOST_NAMED = 4  # frameworks that a headline can name one by one
+_MAX_NAMED = 4  # frameworks that a headline can name one by one
 NOT_PROVEN = "not proven"
 
 Cell = tuple[str, str, str]
@@ -297,7 +297,7 @@ def _part_lines(rows: list[LedgerRow]) -> list[str]:
 
 def _gains(faster: list[LedgerRow]) -> str:
     """List every gain; for more than four frameworks only the least and the greatest."""
-    if len(faster) <= _MOST_NAMED:
+    if len(faster) <= _MAX_NAMED:
         return ", ".join(f"{each.title} {_gain(each)}" for each in faster)
     ordered = sorted(faster, key=lambda each: each.best.point.speedup)
     ends = (ordered[0], ordered[-1])

@@ -30,7 +30,7 @@ from tuner.values.results import CrossResult, StudyResult
 
 
 def render_cross_page(result: CrossResult) -> str:
-    """Render the whole page; params and reasons are escaped."""
+    """Render the whole page; text of params and of failures is HTML-escaped."""
     names = titles(result)
     return page_template("cross.html.j2").render(
         result=result,
@@ -87,7 +87,7 @@ def _plots(result: CrossResult) -> Iterator[Plot]:
 
 
 def _fronts_caption(view: CrossView) -> str:
-    """Describe the picture in words that can replace it."""
+    """Return the picture's text alternative, for readers who cannot see it."""
     frame = view.frame
     words = [
         f"{count(len(frame.points), 'usable trial')} of {count(len(frame.groups), 'framework')}, "
@@ -109,7 +109,7 @@ def _fronts_caption(view: CrossView) -> str:
 
 
 def _facts(result: CrossResult) -> dict[str, dict[str, str]]:
-    """Return everything that the figures depend on, by heading."""
+    """Return the conditions of the measurements, by heading: budget, machine, versions."""
     names = titles(result)
     about = {
         "data set": result.dataset,
