@@ -1,7 +1,21 @@
 """Sphinx builds these pages into ``site/`` (``make docs``); nothing is fetched for it."""
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
 project = "tuner"
 html_title = "tuner"
 html_theme = "furo"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 3
+autodoc_typehints = "none"  # signatures show them
+autodoc_member_order = "bysource"
+
+
+def setup(_app: object) -> None:
+    """Write the pages that are made from the code."""
+    from generated import write_pages
+
+    write_pages()

@@ -6,10 +6,12 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from tuner.cli.commands import COMMANDS
 from tuner.config.catalogue import list_frameworks, load_dataset_config, load_framework
 from tuner.config.schema import BudgetConfig, MeasureConfig, TuneConfig, VerifyConfig
 from tuner.study.study import tune
@@ -97,6 +99,18 @@ def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     pages = {path.stem for path in DOCS.glob("*.md")}
     assert pages <= {path.stem for path in tmp_path.glob("*.html")}
+    text = {path.stem: path.read_text() for path in (tmp_path / "reference").glob("*.html")}
+    for page, wanted in {
+        "commands": [f'id="{each}"' for each in COMMANDS],
+        "all-settings": ["Group framework", *(each.name for each in fields(TuneConfig))],
+        "search-spaces": [load_framework(each).title for each in list_frameworks()],
+        "rest": ["GET /v1/recommendations", "POST /v1/studies"],
+        "python": ["tuner.api.tune", "tuner.api.recommend", "NothingRecommended"],
+        "worker-protocol": ["worker_api.serve", "trial.json", "events.jsonl"],
+        "front-document": ["most_accurate"],
+    }.items():
+        read = text[page] + re.sub("<[^>]*>", "", text[page])
+        assert [each for each in wanted if each not in read] == []
 
 
 def test_links_of_pages_outside_the_site_lead_somewhere() -> None:

@@ -1,9 +1,11 @@
 """The Python interface: what the commands do, as functions of the same names, values and errors.
 
-from tuner import load_results, recommend, tune
+::
 
-result = tune(framework="caffe", dataset="mnist", budget="quick")
-answer = recommend(framework="caffe", dataset="mnist", max_train_time_s=60)
+    from tuner import load_results, recommend, tune
+
+    result = tune(framework="caffe", dataset="mnist", budget="quick")
+    answer = recommend(framework="caffe", dataset="mnist", max_train_time_s=60)
 """
 
 from __future__ import annotations

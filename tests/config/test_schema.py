@@ -54,7 +54,7 @@ BAD = [
     ("executor.memory_limit_mb", -5, "at least 0"),
     ("seed", -1, "at least 0"),
     *(("budget.time_s", value, "above 0") for value in (0, -60, NAN)),
-    *(("verify.least_rate_s", value, "above 0") for value in (0, -1, NAN)),
+    *(("verify.min_rate_s", value, "above 0") for value in (0, -1, NAN)),
     *(("measure.sample_interval_s", value, "above 0") for value in (0, -1, NAN)),
     *(("framework.stall_limit_s", value, "above 0") for value in (0, -1)),
     *(("verify.accuracy_margin", value, "at least 0") for value in (-0.001, NAN)),

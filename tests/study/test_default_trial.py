@@ -38,7 +38,7 @@ def long(config, tmp_path):
         framework_path=str(tree),
         search=SearchConfig("factored", probe_s=0.0005, warm_start=False),
         budget=BudgetConfig(time_s=60, trials=4, default_share=0.9),
-        verify=VerifyConfig(finalists=2, repeats=3, long_s=0.001, least_rate_s=0.0001),
+        verify=VerifyConfig(finalists=2, repeats=3, long_s=0.001, min_rate_s=0.0001),
     )
 
 

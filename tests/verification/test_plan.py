@@ -66,7 +66,7 @@ configs = st.builds(
     VerifyConfig,
     long_s=st.sampled_from([0.0, 15.0, 1e6]),
     rate_share=st.floats(0.01, 1.0),
-    least_rate_s=st.floats(0.1, 30.0),
+    min_rate_s=st.floats(0.1, 30.0),
     repeats=st.integers(1, 5),
 )
 
@@ -218,9 +218,9 @@ def test_trade_offs_run_whole_first_and_then_for_their_rate():
 def test_a_rate_is_measured_for_some_seconds_at_least():
     config = VerifyConfig(long_s=40, rate_share=0.01)
     assert shares(make_plan(make_entrant(1, 50.0), config=config), 1)[1] == pytest.approx(4 / 50)
-    hasty = VerifyConfig(long_s=40, rate_share=0.01, least_rate_s=2)
+    hasty = VerifyConfig(long_s=40, rate_share=0.01, min_rate_s=2)
     assert shares(make_plan(make_entrant(1, 50.0), config=hasty), 1)[1] == pytest.approx(2 / 50)
-    brief = VerifyConfig(long_s=1, least_rate_s=8)
+    brief = VerifyConfig(long_s=1, min_rate_s=8)
     assert shares(make_plan(make_entrant(1, 5.0), config=brief), 1) == [1.0] * 3
 
 

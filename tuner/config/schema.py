@@ -223,7 +223,7 @@ class VerifyConfig:
             candidate for "no loss" is tested after the second round and each further one.
         rate_share: Fraction of the iterations that a repeat of a long run trains if only its rate
             is measured again. There are twice as many of these rounds.
-        least_rate_s: Seconds that such a repeat trains at least; a rate over less is mostly noise.
+        min_rate_s: Seconds that such a repeat trains at least; a rate over less is mostly noise.
         long_s: Training time above which a run counts as long, in seconds.
         confidence: Level of the intervals, and one minus the level of the tests.
         accuracy_margin: Non-inferiority margin: loss of accuracy (fraction) that counts as none.
@@ -232,7 +232,7 @@ class VerifyConfig:
     finalists: int = 3
     repeats: int = 3
     rate_share: float = 0.015
-    least_rate_s: float = 4.0
+    min_rate_s: float = 4.0
     long_s: float = 15.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002

@@ -56,7 +56,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         _check(number >= least, name, number, f"at least {least}")
     for name, above_zero in (
         ("budget.time_s", config.budget.time_s),
-        ("verify.least_rate_s", config.verify.least_rate_s),
+        ("verify.min_rate_s", config.verify.min_rate_s),
         ("measure.sample_interval_s", config.measure.sample_interval_s),
         ("framework.stall_limit_s", config.framework.stall_limit_s),
         ("search.probe_s", config.search.probe_s),

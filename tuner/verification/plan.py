@@ -193,9 +193,7 @@ class Plan:
         }.get(entrant.role, entrant.beside is not None)
         if time_s <= self.config.long_s or not only_rate:
             return 1.0
-        return min(
-            1.0, max(self.config.rate_share, self.config.least_rate_s / max(time_s, _MIN_S))
-        )
+        return min(1.0, max(self.config.rate_share, self.config.min_rate_s / max(time_s, _MIN_S)))
 
     def with_entrants(self, entrants: Sequence[Entrant]) -> Plan:
         """Return the plan with further entrants, which are in no round yet."""

@@ -1,6 +1,6 @@
-"""The few lines every Python worker shares: worker protocol, version 1 (DESIGN section 5).
+"""The few lines every Python worker shares: worker protocol, version 1.
 
-Standard library only, Python 2.7 to 3.13; imports nothing of the host. A worker is
+Standard library only, Python 2.7 to 3.13; imports nothing of the host. A worker is::
 
     import worker_api
     with worker_api.importing("caffe"):
