@@ -6,10 +6,13 @@ import contextlib
 import dataclasses
 import os
 import random
+import shutil
 import signal
 import socket
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from tuner.trials.session import TrialSetup
 from tuner.values.trial import Trial, TrialKind
 
 SYNTHETIC = Path(__file__).parent / "synthetic"
+MLFLOW, OPTUNA = "mlflow.db", "search.db"
 DEFAULT = {
     "batch_size": 64,
     "iterations": 1000,
@@ -43,6 +47,36 @@ def free_port(host: str) -> int:
         with contextlib.suppress(OSError), socket.create_server((host, port)):
             return port
     raise AssertionError(f"no port is free on {host}")
+
+
+def _empty_database(name: str) -> Path:
+    """Where the empty database of this name is, by the version of the library that made it."""
+    version = metadata.version("mlflow-skinny" if name == MLFLOW else "optuna")
+    return Path(__file__).parents[1] / ".pytest_cache" / "databases" / version / name
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Make empty databases for all tests to come: it takes MLflow seconds."""
+    if hasattr(session.config, "workerinput") or all(
+        _empty_database(each).exists() for each in (MLFLOW, OPTUNA)
+    ):
+        return
+    import optuna
+
+    from tuner.tracking import connect
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in ((MLFLOW, connect), (OPTUNA, optuna.storages.RDBStorage)):
+            make(f"sqlite:///{folder}/{name}")
+            _empty_database(name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(Path(folder) / name, _empty_database(name))
+
+
+def add_database(folder: Path, name: str) -> str:
+    """Put an empty database there unless there is one: ``MLFLOW`` or ``OPTUNA``. Its address."""
+    if not (folder / name).exists():
+        shutil.copy(_empty_database(name), folder / name)
+    return f"sqlite:///{folder}/{name}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -135,6 +169,7 @@ def make_trial() -> Callable[..., Trial]:
 @pytest.fixture
 def config(home: Path, tmp_path: Path) -> TuneConfig:
     """A study of the synthetic framework that takes seconds."""
+    add_database(tmp_path, MLFLOW)
     return TuneConfig(
         framework=load_framework("synthetic", str(SYNTHETIC)),
         framework_path=str(SYNTHETIC),

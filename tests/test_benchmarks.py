@@ -54,6 +54,7 @@ def run_study(recorded, strategy, budget_s, seed=1, **options):
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("strategy", [*STRATEGIES, RAY])
+@pytest.mark.slow
 def test_a_study_by_each_strategy_comes_to_its_end_and_verifies(recorded, strategy):
     study = run_study(recorded, strategy, 300.0)
     default, *others = study.verified
@@ -65,6 +66,7 @@ def test_a_study_by_each_strategy_comes_to_its_end_and_verifies(recorded, strate
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.slow
 def test_a_study_in_replay_can_be_repeated(recorded):
     one, other = (run_study(recorded, "factored", 120.0, seed=3) for _ in range(2))
     assert one.loop.trials == other.loop.trials
@@ -73,6 +75,7 @@ def test_a_study_in_replay_can_be_repeated(recorded):
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.slow
 def test_without_a_reference_the_default_is_trained_to_its_end(recorded):
     study = run_study(recorded, "factored", 400.0, reference=False)
     assert study.loop.known.whole
@@ -89,6 +92,7 @@ def test_without_a_reference_the_default_is_trained_to_its_end(recorded):
     seed=st.integers(1, 1000),
     reference=st.booleans(),
 )
+@pytest.mark.slow
 def test_any_budget_is_kept(name, strategy, budget_s, seed, reference):
     recorded = Recorded(name)
     machine = Replay(recorded, seed)
@@ -166,6 +170,7 @@ def test_a_kept_search_is_not_run_again(tmp_path):
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.slow
 def test_a_proof_is_looked_for_in_growing_studies():
     found = prove(TABLE, "factored", 1, budget_s=220.0)
     assert found
@@ -174,6 +179,7 @@ def test_a_proof_is_looked_for_in_growing_studies():
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.slow
 def test_what_studies_prove_is_counted_by_its_true_speed_up():
     found = [proven(TABLE, "factored", 300.0, seed) for seed in (1, 2)]
     most = best(TABLE, VerifyConfig.accuracy_margin)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.conftest import MLFLOW, add_database
 from tests.faults.faulty import FULL, KILL, TRIALS, run_study
 from tests.postgresql import fixture_server, without_postgresql  # noqa: F401 - a fixture
 from tuner.config.catalogue import load_dataset_config
@@ -77,11 +78,11 @@ def place(request) -> Place:
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory) -> Path:
-    """A home with the data set, and MLflow's empty database, which takes seconds to make."""
+    """A home with the data set, and MLflow's empty database."""
     PROCESSES.set_forkserver_preload(["tests.faults.faulty", "mlflow"])
     folder = tmp_path_factory.mktemp("template")
     load_dataset(load_dataset_config("digits"), folder / "home")
-    connect(f"sqlite:///{folder}/mlflow.db")
+    add_database(folder, MLFLOW)
     return folder
 
 

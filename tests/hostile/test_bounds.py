@@ -31,6 +31,7 @@ pytestmark = pytest.mark.timeout(60)
         ("survive", TrialStatus.LEFT_PROCESSES, "left running"),
     ],
 )
+@pytest.mark.slow
 def test_a_bound_ends_a_trial_by_name(
     hostile: TrialSetup, attack: Attack, monkeypatch, name, status, reason
 ):

@@ -263,6 +263,7 @@ def test_displays_may_be_told_from_many_threads(terminal):
     assert lines.count("told") == 4 * len(study.trials)
 
 
+@pytest.mark.slow
 def test_the_live_display_is_drawn_once_a_second_however_often_it_is_told(monkeypatch):
     """What that costs beside a measured trial, ``benchmarks/overhead.py`` says."""
     study, drawn = make_study(), []

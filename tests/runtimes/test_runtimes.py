@@ -380,6 +380,7 @@ def offered_wheel(folder: Path) -> Path:
     return wheel
 
 
+@pytest.mark.slow
 def test_a_file_whose_hash_is_not_the_known_one_is_refused(folder, tmp_path):
     wheel = offered_wheel(folder)
     offline = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}

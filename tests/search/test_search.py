@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import optuna
 import pytest
 
-from tests.conftest import DEFAULT, SYNTHETIC
+from tests.conftest import DEFAULT, OPTUNA, SYNTHETIC, add_database
 from tests.report_samples import make_measurement
 from tuner.config.schema import SamplerConfig, parse_constraint
 from tuner.search import (
@@ -80,7 +80,7 @@ def raced(tmp_path, *, over=True):
     space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
     study = OptunaStudy(
         space, GOALS, [], sampler=SamplerConfig("random"), default=DEFAULT, seed=1,
-        storage=f"sqlite:///{tmp_path}/search.db", name="study",
+        storage=add_database(tmp_path, OPTUNA), name="study",
     )  # fmt: skip
     return FactoredSearch(study, Raced(make_factored_map(), over=over))
 
@@ -106,7 +106,7 @@ def make(request, tmp_path):
     def open_search(**changes):
         given = {
             "sampler": SamplerConfig("random"),
-            "storage": f"sqlite:///{tmp_path}/search.db",
+            "storage": add_database(tmp_path, OPTUNA),
             "name": "study",
             "default": DEFAULT,
             "seed": 1,
@@ -128,6 +128,7 @@ def test_number_0_is_the_default(make):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.slow
 def test_proposals_are_members_and_numbered_without_gaps(make, sampler):
     search = make(sampler=SamplerConfig(sampler))
     for expected in range(15):

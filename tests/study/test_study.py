@@ -76,6 +76,7 @@ def test_a_default_that_ended_before_its_time_could_be_read_ends_no_study(config
     assert tune(config).complete
 
 
+@pytest.mark.slow
 def test_without_a_sandbox_every_answer_says_so(config, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "tuner.runtimes.base.sandbox_fault", lambda: "bwrap is not on PATH; get it"
@@ -340,6 +341,7 @@ class _Waiter(StudyProgress):
             self.act()
 
 
+@pytest.mark.slow
 def test_a_study_waits_for_its_cpus_and_its_time_does_not_run_meanwhile(config):
     taken = Claim(parse_cores(""), claims_folder())
     shown = _Waiter(lambda: (time.sleep(3), taken.close()))
@@ -352,6 +354,7 @@ def test_a_study_waits_for_its_cpus_and_its_time_does_not_run_meanwhile(config):
     Claim(parse_cores(""), claims_folder()).close()  # it was given back
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_waiting_and_the_same_command_goes_on(config):
     shown = _Waiter(lambda: os.kill(os.getpid(), signal.SIGINT))
     with Claim(parse_cores(""), claims_folder()), pytest.raises(KeyboardInterrupt):
@@ -359,6 +362,7 @@ def test_ctrl_c_ends_the_waiting_and_the_same_command_goes_on(config):
     assert tune(dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=2))).trials
 
 
+@pytest.mark.slow
 def test_no_verification_when_none_is_asked_for(config):
     result = tune(dataclasses.replace(config, verify=VerifyConfig(finalists=0)))
     assert result.verified == ()
@@ -546,6 +550,7 @@ def test_accuracy_that_depends_on_the_runtime_is_found_out(factored, tmp_path):
     assert result.answers.no_loss is None
 
 
+@pytest.mark.slow
 def test_a_prior_is_tried_before_all_else_and_one_outside_is_refused(config):
     config.prior = [{"batch_size": 17}, {"learning_rate": 0.02}]
     config.budget = BudgetConfig(time_s=60, trials=3)

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import tuner
+from tests.conftest import MLFLOW, add_database
 from tests.report_samples import make_result
 from tuner.study.loop import StudyLoop
 from tuner.study.study import tune
@@ -68,7 +69,7 @@ def make_tracker(folder, **changes):
         "tags": {"fingerprint": "x"}, "params": {"budget": {"time_s": 60}},
         "dataset": TrackedDataset("mnist", "8d1f0c5b" * 8, "a package"),
     }  # fmt: skip
-    return Tracker(f"sqlite:///{folder}/mlflow.db", folder, **{**words, **changes})
+    return Tracker(add_database(folder, MLFLOW), folder, **{**words, **changes})
 
 
 def parent_of(folder, tracker):

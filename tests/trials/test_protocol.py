@@ -405,6 +405,7 @@ lines = st.one_of(
 
 @settings(reproducible, max_examples=examples(200))
 @given(st.lists(lines, max_size=5))
+@pytest.mark.slow
 def test_nothing_but_a_protocol_error_ever_comes_out(tmp_path_factory, written):
     folder = tmp_path_factory.getbasetemp()
     try:

@@ -45,6 +45,7 @@ def claimed(loss, *, spread=1.0, plan=None, studies=STUDIES):
     return hits / studies
 
 
+@pytest.mark.slow
 def test_a_configuration_worse_by_the_margin_is_called_no_loss_in_at_most_5_percent():
     assert claimed(MARGIN) <= 0.05
 
@@ -53,6 +54,7 @@ def test_so_it_is_where_the_candidate_varies_more_than_the_default():
     assert claimed(MARGIN, spread=1.5) <= 0.05
 
 
+@pytest.mark.slow
 def test_so_it_is_without_a_reference_where_the_default_is_run_beside_it():
     plan = LookPlan((3, 4, 5), (2, 3, 4), candidate_alpha(0.05, 0))
     assert claimed(MARGIN, plan=plan) <= 0.05
@@ -73,6 +75,7 @@ def test_a_noisier_reference_makes_the_claim_harder():
 AGREES, VARIES = 0.0002, 0.0009
 
 
+@pytest.mark.slow
 def test_so_it_is_where_the_default_s_seeds_happen_to_agree():
     random = np.random.default_rng(2)
     plan = LookPlan((5, 5, 5), (2, 4, 6), candidate_alpha(0.05, 0))

@@ -78,6 +78,7 @@ def test_a_real_difference_of_accuracy_is_found(gain, no_loss):
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("known", [(), SEEDS], ids=["run beside", "known before"])
+@pytest.mark.slow
 def test_equals_are_seldom_called_different(known):
     """A/A: at 95 % confidence about one claim in twenty is wrong, never much more."""
     studies, time_claims, accuracy_claims = 200, 0, 0

@@ -661,6 +661,7 @@ shown = st.tuples(statuses, st.one_of(st.none(), st.floats(0.97, 1.0)), st.float
 @pytest.mark.timeout(60)
 @settings(deadline=None, max_examples=30)
 @given(st.data())
+@pytest.mark.slow
 def test_whatever_the_runs_show_verification_ends_and_never_repeats_a_number(data):
     points = [each for each in ALL if data.draw(st.booleans())]
     known = data.draw(st.integers(0, 5))
