@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,33 +41,32 @@ def write_report(result: StudyResult, folder: Path) -> list[Path]:
     Raises:
         StorageError: If the folder cannot be written to.
     """
-    data = json_bytes(front_json(result))
-    if drawing_missing():
-        return write_files(folder, data)
-    # the drawing libraries take a second to import: a failing study skips that
-    from tuner.report.page import render_page
-    from tuner.report.picture import draw_front
 
-    return write_files(folder, data, render_page(result), draw_front(result))
+    def draw() -> tuple[str, bytes]:
+        # the drawing libraries take a second to import: a failing study skips that
+        from tuner.report.page import render_page
+        from tuner.report.picture import draw_front
 
+        return render_page(result), draw_front(result)
 
-def json_bytes(document: dict[str, Any]) -> bytes:
-    """Encode a document of ``front.json`` as strict JSON: no NaN, no infinity."""
-    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+    return write_files(folder, front_json(result), draw)
 
 
-def write_files(folder: Path, data: bytes, page: str = "", picture: bytes = b"") -> list[Path]:
-    """Write each file of a report that has contents, atomically; create ``folder`` if needed.
+def write_files(
+    folder: Path, document: dict[str, Any], draw: Callable[[], tuple[str, bytes]]
+) -> list[Path]:
+    """Write the files of a report; see ``write_report``.
 
-    Returns:
-        The paths, in the order of ``REPORT_FILES``.
-
-    Raises:
-        StorageError: If the folder cannot be written to.
+    Args:
+        folder: Where they go.
+        document: Content of ``front.json``; numbers must be finite, as in strict JSON.
+        draw: Returns the page, and the bytes of the picture.
     """
+    page, picture = ("", b"") if drawing_missing() else draw()
+    data = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    contents = zip(REPORT_FILES, (page.encode(), picture, data.encode()), strict=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        contents = zip(REPORT_FILES, (page.encode(), picture, data), strict=True)
         return [_write(folder / name, content) for name, content in contents if content]
     except OSError as error:
         raise StorageError(f"the report cannot be written to {folder}: {error}") from error

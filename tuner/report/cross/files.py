@@ -6,28 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from tuner.report.cross.ledger import finest, no_loss_mean, reasons, titles
-from tuner.report.files import drawing_missing, json_bytes, write_files
+from tuner.report.files import write_files
 from tuner.report.front import SCHEMA, front_json, plain_values
 from tuner.values.results import CrossResult, StudyResult, front_of
 
 
 def write_cross_report(result: CrossResult, folder: Path) -> list[Path]:
-    """Write ``report.html``, ``front.png`` and ``front.json`` into ``folder``, created if needed.
+    """Write the same files as ``write_report`` for a comparison across frameworks."""
 
-    Returns:
-        The three paths, in that order; only the last one where ``drawing_missing``.
+    def draw() -> tuple[str, bytes]:
+        # the drawing libraries take a second to import: a failing study skips that
+        from tuner.report.cross.page import render_cross_page
+        from tuner.report.cross.picture import draw_cross
 
-    Raises:
-        StorageError: If the folder cannot be written to.
-    """
-    data = json_bytes(cross_json(result))
-    if drawing_missing():
-        return write_files(folder, data)
-    # the drawing libraries take a second to import: a failing study skips that
-    from tuner.report.cross.page import render_cross_page
-    from tuner.report.cross.picture import draw_cross
+        return render_cross_page(result), draw_cross(result)
 
-    return write_files(folder, data, render_cross_page(result), draw_cross(result))
+    return write_files(folder, cross_json(result), draw)
 
 
 def cross_json(result: CrossResult) -> dict[str, Any]:
