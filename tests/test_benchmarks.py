@@ -190,6 +190,7 @@ def test_what_studies_prove_is_counted_by_its_true_speed_up():
     assert (shown["four_times"], shown["studies"], shown["longest_s"]) == (1, 2, 650.0)
 
 
+@pytest.mark.slow
 def test_what_is_accurate_enough_is_no_bar_to_later_trials(recorded):
     study = run_study(recorded, "factored", 300.0)
     default = study.loop.known.result

@@ -55,6 +55,7 @@ def test_a_sparse_file_is_no_larger_than_a_file_may_be(hostile, attack):
     assert run_trial(hostile, attack("", 2)).status is TrialStatus.COMPLETE
 
 
+@pytest.mark.slow
 def test_folders_nested_however_deep_are_deleted(hostile, attack):
     result = run_trial(hostile, attack("deep_folders"))
     assert result.status in (TrialStatus.COMPLETE, TrialStatus.OVER_LIMIT), result.reason

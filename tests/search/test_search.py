@@ -176,6 +176,7 @@ def test_a_result_found_after_a_restart_can_be_told(make):
     assert ask(again)[0] == 1
 
 
+@pytest.mark.slow
 def test_drivers_in_turns_take_all_numbers_once_and_learn_from_each_other(make):
     one, two = make(driver=ONE), make(driver=TWO)
     told = [[], []]

@@ -566,6 +566,7 @@ def test_after_an_interruption_exactly_the_missing_runs_are_pending(folder):
     assert bench.verification.pending() == []
 
 
+@pytest.mark.slow
 def test_a_new_session_goes_on_with_the_same_entrants_numbers_and_seeds(tmp_path):
     def study(name, *, interrupted):
         path = tmp_path / name
