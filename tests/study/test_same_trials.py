@@ -21,7 +21,12 @@ RECORDED = json.loads(Path(__file__).with_name("same_trials.json").read_text(enc
 @pytest.mark.parametrize("seed", sorted(RECORDED))
 @pytest.mark.parametrize(
     "executor",
-    ["local", pytest.param("ray", marks=pytest.mark.skipif(not find_spec("ray"), reason="Ray"))],
+    [
+        "local",
+        pytest.param(
+            "ray", marks=pytest.mark.skipif(not find_spec("ray"), reason="needs tuner[ray]")
+        ),
+    ],
 )
 def test_the_same_seed_gives_the_same_trials(config, executor, seed):
     again = dataclasses.replace(
