@@ -65,7 +65,6 @@ def trial_costs(trials: int, search: str) -> list[float]:
                 measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
                 tracking_uri=f"sqlite:///{folder}/mlflow.db",
                 output=folder,
-                resume="never",
             ),
             watch,
         )

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import optuna
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
@@ -55,9 +56,11 @@ class AshaSearch:
             points_to_evaluate=starts,
             seed=seed,
         )
-        self._asha = AsyncHyperBandScheduler(
+        # driven without a controller of Ray, so untyped
+        self._asha: Any = AsyncHyperBandScheduler(
             time_attr="train_time_s", metric=_GOAL.name, mode=_GOAL.direction.value[:3],
-            max_t=recorded.longest_s, grace_period=recorded.longest_s / _RUNGS,
+            # seconds, which ASHA only compares
+            max_t=recorded.longest_s, grace_period=recorded.longest_s / _RUNGS,  # type: ignore[arg-type]
             reduction_factor=3,
         )  # fmt: skip
 

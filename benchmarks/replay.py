@@ -131,7 +131,7 @@ class Recorded:
     def _evaluation_s(self, runs: Sequence[dict[str, Any]]) -> float:
         """Seconds that looking at the accuracy once takes: what runs took beside all else."""
         start_s = statistics.median(self.start_s.values())
-        looks = [
+        looks: list[float] = [
             max(0.0, each["beside_s"] - start_s) / len(each["checkpoints"])
             for each in runs
             if each["checkpoints"] and each["beside_s"] is not None

@@ -47,15 +47,17 @@ LULL_S = (20.0, 40.0)  # between two blows
 BLOW_S = {"mlflow": (30.0, 150.0), "disk": (20.0, 60.0), "service": (0.5, 5.0)}
 ORDER_S = 20.0  # between two studies that are asked for
 _MAX_SAID = 600
-QUESTIONS = [
-    {"dataset": "kept", **limits}
-    for limits in (
-        *({}, {"framework": "caffe"}, {"objective": "accuracy"}, {"objective": "memory_mb"}),
-        *({"max_train_time_s": each} for each in (0.001, 10, 40, 1000)),
-        *({"min_accuracy": each} for each in (0.5, 0.97, 0.99, 1)),
-        *({"max_accuracy_loss": each} for each in ("none", 0, 0.01)),
-        *({"cores": each} for each in (1, 2, 64)),
-    )
+LIMITS: dict[str, tuple[object, ...]] = {
+    "framework": ("caffe",),
+    "objective": ("accuracy", "memory_mb"),
+    "max_train_time_s": (0.001, 10, 40, 1000),
+    "min_accuracy": (0.5, 0.97, 0.99, 1),
+    "max_accuracy_loss": ("none", 0, 0.01),
+    "cores": (1, 2, 64),
+}
+QUESTIONS: list[dict[str, object]] = [
+    {"dataset": "kept"},
+    *({"dataset": "kept", name: value} for name, values in LIMITS.items() for value in values),
 ]
 FAULTY = [
     ("/v1/recommendations", {"dataset": "../../etc"}, 422),
@@ -293,8 +295,8 @@ class Siege:
             self._over.set()
             for each in clients:
                 each.join()
-        for each in self.jobs:
-            self._see_the_end(each)
+        for job_id in self.jobs:
+            self._see_the_end(job_id)
 
     def _see_the_end(self, job_id: str) -> None:
         deadline = time.monotonic() + 1800

@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 from aa import Verification, false_alarms
 from claims import LIVE_SEEDS, claims, live
+from overhead import trial_costs
 from proven import best, figures, proven
 from replay import Recorded, Replay, recorded_names
 from replayed_study import ReplayedStudy, make_config
@@ -270,3 +271,11 @@ def test_the_default_against_itself_is_dealt_out_anew():
     assert len(speedups) > 2
     assert all(sorted(r.trial.number for r in each.runs) == list(range(6)) for each in anew)
     assert false_alarms(anew)["verifications"] == 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("strategy", ["joint", "factored"])
+def test_what_the_tuner_costs_is_measured_on_a_whole_study(strategy, monkeypatch):
+    monkeypatch.setenv("TUNER_HOME", "")  # put back afterwards: the benchmark sets its own
+    assert len(trial_costs(4, strategy)) == 3
