@@ -249,8 +249,8 @@ def with_recorded_default(study: StudyResult) -> StudyResult:
             *study.trials[1:],
         ),
         reference=(
-            "The default's accuracy is that of a reference of 5 seeds: its own first part "
-            "converges as recorded. Its time is that of its own rate on this machine."
+            "The default's accuracy is that of a reference of 5 seeds, as the first part of its "
+            "training here matched the recording. Its time comes from its rate on this machine."
         ),
     )
 

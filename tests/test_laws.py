@@ -1,4 +1,4 @@
-"""The house rules of DESIGN section 3, read from the source: floors, circles, homes, sizes."""
+"""The rules of the code, read from its source: floors, circles, homes, sizes."""
 
 from __future__ import annotations
 

@@ -173,6 +173,6 @@ def test_it_runs_from_any_folder(unpacked, tmp_path):
     )
     assert where.stdout.startswith(str(unpacked))
     assert "caffe" in run("--help").stdout
-    assert "there are: caffe" in run("framework=cafe").stderr
+    assert "choose from: caffe" in run("framework=cafe").stderr
     assert "caffe: not installed" in run("runtimes", "list").stdout
     assert list(tmp_path.iterdir()) == []

@@ -250,8 +250,8 @@ def configuration(
         environment = find_runtime(framework).environment(choice.params)
     except KeyError as error:
         raise ConfigError(
-            f"{framework.name} has by now a param {error} that study {choice.study} did not "
-            "record; run a new study"
+            f"{framework.name} now has a param {error} that study {choice.study} did not record; "
+            "run a new study"
         ) from error
     found = {"params": dict(choice.params), "environment": environment}
     if template := settings_template(framework, dataset, choice.model, framework_path):

@@ -48,17 +48,17 @@ def tuner(home, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["framework=cafe"], 1, r"framework has no 'cafe'; there are: .*did you mean caffe"),
-        (["budget.tim_s=3"], 1, r"called 'budget.tim_s' .did you mean budget.time_s"),
-        (["bogus=3"], 1, r"no setting is called 'bogus'; python -m tuner config lists them"),
+        (["framework=cafe"], 1, r"unknown framework 'cafe'; choose from: .*did you mean caffe"),
+        (["budget.tim_s=3"], 1, r"unknown setting 'budget.tim_s' .did you mean budget.time_s"),
+        (["bogus=3"], 1, r"unknown setting 'bogus'; python -m tuner config lists all"),
         (["constraints=memory"], 2, "constraint 'memory' cannot be read; write name<=number"),
-        (["dataset=mnsit"], 1, r"dataset has no 'mnsit'; there are: .*did you mean mnist"),
-        (["budget=fast"], 1, "budget has no 'fast'"),
+        (["dataset=mnsit"], 1, r"unknown dataset 'mnsit'; choose from: .*did you mean mnist"),
+        (["budget=fast"], 1, "unknown budget 'fast'"),
         (["budget.trialz=3"], 1, "trialz"),
         (["budget.trials=abc"], 1, "abc"),
         (["budget.trials=-1"], 2, "budget.trials must be at least 0, got -1"),
         (["budget.time_s=0"], 2, "budget.time_s must be above 0, got 0"),
-        (["objectives=[speed]"], 2, "no objective is called 'speed'"),
+        (["objectives=[speed]"], 2, "unknown objective 'speed'"),
         (["constraints=memory<3"], 2, "write name<=number"),
         (["executor.cores=99"], 2, "executor.cores '99'"),
         (["search=joint", "sampler=gp", "budget.time_s=1"], 2, "torch|no default"),
@@ -68,17 +68,19 @@ def tuner(home, tmp_path):
         (["model=vgg"], 2, "model must be one of default, lenet, got 'vgg'"),
         (["framework.runtime.interpreter=no-such-python"], 3, "no-such-python"),
         (["output=/proc/nowhere"], 2, "cannot hold results"),
-        (["frobnicate"], 2, "no command is called 'frobnicate'"),
-        (["recommend", "speed=3"], 2, "not understood"),
+        (["frobnicate"], 2, "unknown command 'frobnicate'"),
+        (["recommend", "speed=3"], 2, "unknown word 'speed=3'"),
         (["recommend", "max_train_time_s=soon"], 2, "must be a number"),
         (["recommend"], 4, "no verified study"),
         (["report"], 4, "no cross-framework study of mnist .* experiment=cross_framework"),
         (["report", "framework=caffe"], 4, "no caffe study of mnist"),
-        (["frameworks=[synthetic,cafe]"], 2, r"frameworks has no 'cafe'; there are: .*\[all\]"),
-        (["runtimes", "explode"], 2, "no action is called"),
+        (["frameworks=[synthetic,cafe]"], 2, r"unknown framework 'cafe'; choose from: .*\[all\]"),
+        (["runtimes", "explode"], 2, "unknown action"),
         (["runtimes", "install"], 2, "install needs a name"),
-        (["runtimes", "install", "cafe"], 2, "no framework is called 'cafe'"),
+        (["runtimes", "install", "cafe"], 2, "unknown framework 'cafe'"),
         (["datasets", "get", "mnsit"], 2, "mnsit"),
+        (["datasets", "remove"], 2, "remove needs a name"),
+        (["datasets", "remove", "mnsit"], 2, "unknown dataset 'mnsit'"),
     ],
 )
 def test_wrong_input_gets_one_line(home, tmp_path, monkeypatch, capsys, words, code, said):
@@ -295,3 +297,15 @@ def test_frameworks_are_compared_and_the_best_of_all_is_recommended(tuner, tmp_p
     copied = tuner("report", "dataset=digits", "to=here")
     assert copied.returncode == 0, copied.stderr
     assert "Frameworks compared" in (tmp_path / "here" / "report.html").read_text()
+
+
+def test_data_sets_are_removed_by_name_alone(home, capsys):
+    assert main(["datasets", "get", "digits"]) == 0
+    assert main(["datasets", "remove"]) == 2
+    assert main(["datasets", "remove", "digits", "mnsit"]) == 2
+    assert main(["datasets", "check"]) == 0
+    assert "digits: ok" in capsys.readouterr().out
+    assert main(["datasets", "remove", "all"]) == 0
+    assert capsys.readouterr().out.startswith("digits: ")
+    assert main(["datasets", "check"]) == 0
+    assert capsys.readouterr().out == ""

@@ -70,21 +70,25 @@ def test_a_user_may_replace_a_framework_of_the_project(tmp_path):
 
 
 def test_an_unknown_framework_is_refused_with_those_there_are():
-    with pytest.raises(ConfigError, match=r"is called 'cafe'; there are: .*synthetic"):
+    with pytest.raises(ConfigError, match=r"unknown framework 'cafe'; choose from: .*synthetic"):
         framework_folder("cafe", str(SYNTHETIC))
-    with pytest.raises(ConfigError, match="there are: "):
+    with pytest.raises(ConfigError, match="choose from: "):
         load_framework("cafe")
 
 
 @pytest.mark.parametrize(
-    ("group", "known"),
-    [("conf/framework", "caffe"), ("conf/dataset", "mnist"), ("search_spaces", "caffe")],
+    ("group", "kind", "known"),
+    [
+        ("conf/framework", "framework", "caffe"),
+        ("conf/dataset", "dataset", "mnist"),
+        ("search_spaces", "search space", "caffe"),
+    ],
 )
-def test_a_missing_setting_file_is_named_with_those_there_are(group, known):
+def test_a_missing_setting_file_is_named_with_those_there_are(group, kind, known):
     with pytest.raises(ConfigError) as refused:
         find_setting_file(group, "nothing")
     message = str(refused.value)
-    assert message.startswith(f"{group} has no 'nothing'; there are: ")
+    assert message.startswith(f"unknown {kind} 'nothing'; choose from: ")
     assert known in message
     assert "synthetic" not in message
     if group != "conf/dataset":
@@ -110,7 +114,7 @@ def test_datasets_are_listed_and_load():
     names = list_datasets()
     assert {"mnist", "mnist_5k", "digits"} <= set(names)
     assert [load_dataset_config(name).name for name in names] == names
-    with pytest.raises(ConfigError, match=r"there are: .*digits"):
+    with pytest.raises(ConfigError, match=r"choose from: .*digits"):
         load_dataset_config("imagenet")
 
 

@@ -19,7 +19,7 @@ from tuner.values.errors import CompositionError, TunerError
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("+speed=1", "no setting is called 'speed'"),
+        ("+speed=1", "unknown setting 'speed'"),
         ("++budget.tim_s=5", "did you mean budget.time_s"),
         ("framework=null", "must be a string"),
         ("budget=[1", "no viable alternative"),

@@ -179,8 +179,8 @@ def test_a_footnote_says_each_way_of_measuring_once():
         "whole, interleaved runs each.",
         "Training time of the default and runtime only: from their rates over 3 % of the "
         "iterations, in 4 interleaved runs.",
-        "The default's accuracy is that of a reference of 5 seeds: its own first part converges "
-        "as recorded. Its time is that of its own rate on this machine.",
+        "The default's accuracy is that of a reference of 5 seeds, as the first part of its "
+        "training here matched the recording. Its time comes from its rate on this machine.",
         "Accuracy of runtime only: the default's, as nothing but the runtime setting differs.",
     ]
     assert notes[-1].endswith("extended by 120 s for the proof of no loss.")
@@ -213,7 +213,9 @@ def test_runs_that_differ_in_number_are_told_by_their_extent():
 def test_equal_confidences_share_a_place():
     default, *others = make_study().verified
     study = make_study(verified=(dataclasses.replace(default, on_front=0.52), *others))
-    said = "Confidence of being on the front of those verified: 100 % trial 4, trial 9, trial 8; "
+    said = (
+        "Probability of being on the front of what was verified: 100 % trial 4, trial 9, trial 8; "
+    )
     assert f"{said}52 % default." in footnotes(study)
 
 
@@ -221,7 +223,7 @@ def test_what_was_composed_of_a_rate_alone_is_a_time():
     default, *_, runtime, _ = make_answered().verified
     runtime = dataclasses.replace(runtime, composed=(110.0, 0.9913))
     notes = footnotes(make_study(verified=(default, runtime)))
-    assert "Runtime only: 110 s composed, 112 s verified." in notes
+    assert "Runtime only: 110 s predicted, 112 s verified." in notes
 
 
 def test_what_noise_cost_is_said():

@@ -243,8 +243,8 @@ def test_a_default_of_which_a_part_is_known_is_said_to_be_one():
 def test_composed_figures_stand_beside_the_verified_ones():
     study = make_factored()
     words = " ".join(summary(study, 100).split())
-    assert "Trial 2 at 300: 10.7 s and 97.00 % composed, 21.4 s and 98.58 %" in words
-    assert "the composed time is refuted; the verified one counts" in words
+    assert "Trial 2 at 300: 10.7 s and 97.00 % predicted, 21.4 s and 98.58 %" in words
+    assert "the predicted time is refuted; the verified one counts" in words
     assert "2 runtime settings raced in 4 probes; 1 setting could not be measured" in words
     assert {each["trial_number"] for each in front_json(study)["front"]} & {
         each.trial.number for each in study.derived

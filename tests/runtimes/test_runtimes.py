@@ -256,7 +256,7 @@ def test_params_decide_the_environment(blas, first, threads, kernel, tmp_path):
     if kernel:
         assert runtime.environment(params) == expected | {kernel: "Zen"}
     else:
-        with pytest.raises(ConfigError, match=f"BLAS {blas}, which lets no kernel be chosen"):
+        with pytest.raises(ConfigError, match=f"BLAS {blas}, whose kernel cannot be chosen"):
             runtime.environment(params)
 
 
@@ -269,7 +269,7 @@ def test_every_blas_of_caffe_is_in_the_table():
     [
         (
             {"blas": "veclib"},
-            "no BLAS called 'veclib'; there are: openblas-pthread, .*, reference",
+            "no BLAS 'veclib'; choose from: openblas-pthread, .*, reference",
         ),
         ({"blas": "blis", "threads": 0}, "threads must be .* got 0"),
         ({"blas": "blis", "threads": 2.5}, "threads must be .* got 2.5"),
@@ -322,7 +322,7 @@ def test_other_kinds_run_without_a_sandbox_only_where_that_was_said(
 ):
     monkeypatch.setenv("PATH", str(tmp_path))
     runtime = find_runtime(framework(), tmp_path / "home")
-    with pytest.raises(RuntimeUnavailable, match=r"bwrap is not on PATH.* or sandbox=off"):
+    with pytest.raises(RuntimeUnavailable, match=r"bwrap is not on PATH.* or set sandbox=off"):
         runtime.command(script, readable=[], writable=[folder])
     runtime = find_runtime(framework(), tmp_path / "home", sandbox=False)
     assert not runtime.sandboxed

@@ -48,7 +48,7 @@ def test_all_is_every_framework_of_the_registry_once(cross):
 
 
 def test_an_unknown_framework_and_one_named_twice_are_refused(cross):
-    with pytest.raises(ConfigError, match="frameworks has no 'cafe'; there are: absent, brisk"):
+    with pytest.raises(ConfigError, match="unknown framework 'cafe'; choose from: absent, brisk"):
         chosen_frameworks(with_frameworks(cross, "cafe"))
     with pytest.raises(ConfigError, match="frameworks must be distinct names"):
         validate(with_frameworks(cross, "brisk", "brisk"))

@@ -81,7 +81,7 @@ def test_without_a_sandbox_every_answer_says_so(config, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "tuner.runtimes.base.sandbox_fault", lambda: "bwrap is not on PATH; get it"
     )
-    with pytest.raises(RuntimeUnavailable, match="bwrap is not on PATH; get it; or sandbox=off"):
+    with pytest.raises(RuntimeUnavailable, match="not on PATH; get it; or set sandbox=off"):
         tune(config)
     brief = dataclasses.replace(config, sandbox=False, budget=BudgetConfig(time_s=30, trials=4))
     result = tune(brief)
@@ -290,7 +290,9 @@ def test_an_unreadable_mlruns_is_refused_before_anything_runs(config, tmp_path):
 @pytest.mark.parametrize("address", ["mysql://me:secret@host/db", "results"])
 def test_a_storage_that_cannot_be_locked_is_refused_before_anything_runs(config, address):
     config.storage = address
-    with pytest.raises(StorageError, match="not an address of SQLite or PostgreSQL") as refused:
+    with pytest.raises(
+        StorageError, match="must be an address of SQLite or PostgreSQL"
+    ) as refused:
         tune(config)
     assert "secret" not in str(refused.value)
 

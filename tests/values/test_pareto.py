@@ -145,7 +145,7 @@ def test_an_unknown_objective_is_refused_with_those_there_are():
     with pytest.raises(ConfigError) as refused:
         find_objective("speed")
     message = str(refused.value)
-    assert message.startswith("no objective is called 'speed'; there are: ")
+    assert message.startswith("unknown objective 'speed'; choose from: ")
     assert all(name in message for name in OBJECTIVES)
     assert "\n" not in message
 

@@ -224,7 +224,7 @@ def test_a_refuted_candidate_is_followed_by_its_longer_training_never_by_a_part_
     while trials := bench.round(left_s=130.0):  # too little for trade-offs
         followers += [each for each in bench.run(trials) if each]
     assert [each for each, _ in itertools.groupby(followers)] == [1, 3, 2]
-    assert bench.verification.notes() == ("Tried for no loss, and not proven: trial 1, trial 3.",)
+    assert bench.verification.notes() == ("Tested for no loss but not proven: trial 1, trial 3.",)
 
 
 def test_a_part_of_what_is_proven_may_be_proven_too(folder):

@@ -58,12 +58,12 @@ def recommend_command(words: Sequence[str]) -> int:
       max_memory_mb=500        at most this peak memory, in MiB
       min_accuracy=0.985       at least this test accuracy
       cores=2                  measured on this many cores
-      jobs_per_host=2          measured beside another such job (experiment=tenancy)
+      jobs_per_host=2          measured with two such jobs at once (experiment=tenancy)
     Choice:
       objective=train_time_s   what to prefer within the limits; or accuracy, or memory_mb
     Source:
       output=.                 folder with mlflow.db
-      tracking_uri=            address of another MLflow
+      tracking_uri=            address of another MLflow server or database
       framework_path=          folder with frameworks of your own
     """
     from tuner.api import recommend
@@ -107,7 +107,7 @@ def report_command(words: Sequence[str]) -> int:
 
     Source:
       output=.                 folder with mlflow.db
-      tracking_uri=            address of another MLflow
+      tracking_uri=            address of another MLflow server or database
     """
     from tuner.api import load_results
     from tuner.report import REPORT_FILES
@@ -120,8 +120,8 @@ def report_command(words: Sequence[str]) -> int:
     if not records:
         wanted = "experiment=cross_framework" if framework == CROSS else f"framework={framework}"
         raise NothingRecommended(
-            f"no {framework} study of {dataset} is on record here; "
-            f"python -m tuner {wanted} dataset={dataset} makes one"
+            f"no {framework} study of {dataset} found here; "
+            f"run python -m tuner {wanted} dataset={dataset} first"
         )
     target.mkdir(parents=True, exist_ok=True)
     client, run = connect(records[0].uri), records[0].run_id
@@ -173,18 +173,18 @@ SERVE_WORDS: Mapping[str, Parser] = {
 
 
 def serve_command(words: Sequence[str]) -> int:
-    """Serve recommendations, records and orders for studies over HTTP.
+    """Serve recommendations and records over HTTP, and run studies on request.
 
     python -m tuner serve [host=127.0.0.1] [port=8765] [name=value ...]
 
     The page is at /, the API's description at /openapi.json. The service runs the studies that
-    clients order, one after the other. If it is stopped during a study, it resumes that study
+    clients submit, one after the other. If it is stopped during a study, it resumes that study
     when it starts again. On any host but loopback, and behind a proxy, clients must send the
     token that the environment variable TUNER_SERVICE_TOKEN holds.
 
-      behind_proxy=true        ask for the token on loopback too, as a proxy forwards requests
+      behind_proxy=true        require the token on loopback too, where a proxy connects from
       output=.                 folder with mlflow.db
-      tracking_uri=            address of another MLflow
+      tracking_uri=            address of another MLflow server or database
       framework_path=          folder with frameworks of your own
       executor=, executor.*=   as in tune, for all studies; storage= likewise
     """

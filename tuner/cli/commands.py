@@ -58,8 +58,8 @@ def run_command(name: str, words: Sequence[str]) -> int:
 def _find(name: str) -> Command:
     if name not in COMMANDS:
         raise ConfigError(
-            f"no command is called {name!r}; there are: {', '.join(COMMANDS)}; "
-            "a setting such as framework=caffe tunes"
+            f"unknown command {name!r}; choose from: {', '.join(COMMANDS)}; "
+            "or give settings such as framework=caffe to tune"
         )
     return COMMANDS[name]
 

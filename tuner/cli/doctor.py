@@ -142,8 +142,8 @@ def _programs() -> Iterator[Finding]:
 
 def _bound_of_processes() -> str:
     if os.geteuid() == 0:
-        return "processes of workers are watched; the kernel bounds them for users but root"
-    return "processes of workers are watched, and bounded by the kernel (RLIMIT_NPROC)"
+        return "worker processes are monitored; the kernel's own limit does not apply to root"
+    return "worker processes are monitored, and limited by the kernel (RLIMIT_NPROC)"
 
 
 def _framework(runtime: Runtime) -> list[Finding]:

@@ -31,7 +31,8 @@ def runtimes_command(words: Sequence[str]) -> int:
       check     run each once
       remove    delete
 
-    A runtime that cannot be installed is named with the reason; the others follow.
+    A runtime that cannot be installed is reported with the reason, and the command goes on
+    with the others.
     """
     action, names, path = read_action(words, RUNTIME_ACTIONS)
     known = list_frameworks(path)
@@ -67,7 +68,7 @@ DATASET_ACTIONS = ("list", "get", "check", "remove")
 def datasets_command(words: Sequence[str]) -> int:
     """List, fetch, check and remove data sets.
 
-    python -m tuner datasets list|get|check|remove [dataset ...]
+    python -m tuner datasets list|get|check|remove [dataset ...|all]
 
       list      which data sets are cached
       get       fetch now; tune does so by itself
@@ -77,8 +78,13 @@ def datasets_command(words: Sequence[str]) -> int:
     from tuner.datasets.provide import check_dataset, list_cached, load_dataset, remove_dataset
 
     action, names, _ = read_action(words, DATASET_ACTIONS)
-    cached = {each.name: each for each in list_cached()}
-    for name in names or (list_datasets() if action == "list" else list(cached)):
+    known, cached = list_datasets(), {each.name: each for each in list_cached()}
+    require_names(names or action in ("list", "check"), action, [*known, "all"])
+    if names in ([], ["all"]):
+        names = known if action in ("list", "get") else list(cached)
+    for name in set(names) - set(cached):
+        load_dataset_config(name)  # which refuses an unknown one
+    for name in names:
         if action == "get":
             with make_progress("auto") as progress:
                 dataset = load_dataset(load_dataset_config(name), progress=progress.task)
@@ -92,7 +98,6 @@ def datasets_command(words: Sequence[str]) -> int:
             print(f"{name}: {', '.join(map(str, corrupt)) + ' corrupt' if corrupt else 'ok'}")
         else:
             print(f"{name}: {cached[name].folder if name in cached else 'not cached'}")
-    require_names(names or action in ("list", "check"), action, list_datasets())
     return 0
 
 
@@ -107,7 +112,7 @@ def studies_command(words: Sequence[str]) -> int:
       list      each study, newest first
       remove    delete its folder in TUNER_HOME; its results stay in MLflow
 
-    older_than_days= limits both to studies that were not written to for so many days.
+    older_than_days= limits list and remove all to studies unchanged for that many days.
     """
     from tuner.storage.kept_studies import kept_studies, remove_study
 
@@ -131,13 +136,13 @@ def studies_command(words: Sequence[str]) -> int:
 
 
 def reference_command(words: Sequence[str]) -> int:
-    """Record how a default converges, so that studies need not train it to its end.
+    """Record a default's learning curve, so that studies need not train it fully.
 
     python -m tuner reference framework=caffe dataset=mnist [model=default] [seeds=10] [to=folder]
 
-    It trains the default to its end with each seed, at the fastest runtime setting. The same
-    command resumes an interrupted recording. The record holds accuracies and no times; it goes
-    to to=, or to TUNER_HOME, where studies on this machine look first.
+    It trains the default fully with each seed, at the fastest runtime setting. The same command
+    resumes an interrupted recording. The record holds accuracies and no times. It is written to
+    the folder to=, or else to TUNER_HOME, where studies on this machine look first.
     """
     from tuner.api import record_reference
 

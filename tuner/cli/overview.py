@@ -24,9 +24,9 @@ def overview(commands: Mapping[str, str]) -> str:
     settings = {f"{name}={defaults.get(name, '')}": text for name, text in _settings().items()}
     return "\n".join(
         [
-            f"tuner {__version__} finds the configuration that a deep-learning framework trains "
-            "fastest with on this",
-            "machine at no loss of accuracy, and proves it against the framework's own defaults.",
+            f"tuner {__version__} finds the settings with which a deep-learning framework trains "
+            "fastest on this machine",
+            "without losing accuracy, and proves them against the framework's own defaults.",
             "",
             "  python -m tuner [tune] [setting=value ...]",
             "  python -m tuner <command> [name=value ...]",
@@ -41,9 +41,9 @@ def overview(commands: Mapping[str, str]) -> str:
             "  python -m tuner framework=caffe dataset=mnist budget=quick",
             "  python -m tuner recommend framework=caffe dataset=mnist max_train_time_s=60",
             "",
-            "Exit codes: 0 done, 1 settings do not compose, 2 a value cannot be used, 3 a runtime "
-            "or data set is",
-            "unavailable, 4 no trial succeeded or nothing to recommend, 130 interrupted.",
+            "Exit codes: 0 done, 1 unknown or malformed setting, 2 a value cannot be used, "
+            "3 runtime or data set",
+            "not available, 4 no trial succeeded or nothing to recommend, 130 interrupted.",
         ]
     )
 
@@ -59,9 +59,9 @@ def _table(rows: Mapping[str, str]) -> list[str]:
 
 def _settings() -> dict[str, str]:
     return {
-        "framework": "What is tuned: " + ", ".join(list_frameworks()) + ".",
-        "dataset": "What it is trained on: " + ", ".join(list_datasets()) + ".",
-        "model": "The framework's own network; lenet is the same network everywhere.",
+        "framework": "The framework to tune: " + ", ".join(list_frameworks()) + ".",
+        "dataset": "The data set to train on: " + ", ".join(list_datasets()) + ".",
+        "model": "default: the framework's own network; lenet: the same network everywhere.",
         "budget": "About 12 minutes; quick: 2 minutes, thorough: 2 hours; or budget.time_s=1800.",
         "goal": "The fastest without loss of accuracy; accuracy: the most accurate.",
         "constraints": "Limits such as 'constraints=[peak_memory_mb<=2048]'.",

@@ -24,12 +24,12 @@ def tune_command(words: Sequence[str]) -> int:
     python -m tuner [tune] [setting=value ...]
 
     The word tune may be left out before a setting. The same command resumes an interrupted
-    study. With -m a comma separates values, and each combination is a study of its own:
+    study. With -m a comma separates values, and each combination runs as a separate study:
       python -m tuner -m framework=caffe,torch dataset=mnist
     Experiments are studies with a name:
       python -m tuner experiment=cross_framework dataset=mnist   every framework, one report
       python -m tuner experiment=tenancy framework=caffe         two jobs side by side
-      python -m tuner experiment=small_memory framework=caffe    within a limit of memory
+      python -m tuner experiment=small_memory framework=caffe    with a limit on memory
 
     python -m tuner help lists the settings that matter most, python -m tuner config all.
     """

@@ -18,7 +18,7 @@ def read_words(words: Sequence[str], known: Mapping[str, Parser]) -> dict[str, A
         name, equals, text = word.partition("=")
         if not equals or name not in known:
             raise ConfigError(
-                f"{word!r} is not understood here; write {', '.join(known)} as name=value"
+                f"unknown word {word!r}; expected name=value with one of: {', '.join(known)}"
             )
         try:
             values[name] = known[name](text)
@@ -39,11 +39,11 @@ def read_action(words: Sequence[str], actions: Sequence[str]) -> tuple[str, list
     values = read_words([word for word in words if "=" in word], {"framework_path": str})
     action = names.pop(0) if names else "list"
     if action not in actions:
-        raise ConfigError(f"no action is called {action!r}; there are: {', '.join(actions)}")
+        raise ConfigError(f"unknown action {action!r}; choose from: {', '.join(actions)}")
     return action, names, values.get("framework_path")
 
 
 def require_names(named: object, action: str, known: Sequence[str]) -> None:
     """Raise ``ConfigError`` if an action that needs a name was given none."""
     if not named:
-        raise ConfigError(f"{action} needs a name; there are: {', '.join(known)}")
+        raise ConfigError(f"{action} needs a name; choose from: {', '.join(known)}")

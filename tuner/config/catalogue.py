@@ -47,7 +47,7 @@ def framework_folder(name: str, framework_path: str | None = None) -> Path:
         if (root / "frameworks" / name).is_dir():
             return root / "frameworks" / name
     known = ", ".join(list_frameworks(framework_path))
-    raise ConfigError(f"no framework is called {name!r}; there are: {known}")
+    raise ConfigError(f"unknown framework {name!r}; choose from: {known}")
 
 
 def worker_script(framework: FrameworkConfig, framework_path: str | None = None) -> Path:
@@ -69,7 +69,8 @@ def find_setting_file(group: str, name: str, framework_path: str | None = None) 
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
     known = ", ".join(sorted({path.stem for each in folders for path in each.glob("*.yaml")}))
-    raise ConfigError(f"{group} has no {name!r}; there are: {known}")
+    kind = group.removeprefix("conf/").replace("search_spaces", "search space")
+    raise ConfigError(f"unknown {kind} {name!r}; choose from: {known}")
 
 
 def list_frameworks(framework_path: str | None = None) -> list[str]:

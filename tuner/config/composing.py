@@ -141,7 +141,7 @@ def _unknown_setting(name: str) -> str:
     known = [f"{group}.{each}" for each in _fields_of(group)] if group else []
     close = difflib.get_close_matches(name, [*known, *_fields_of("")], 1)
     hint = f" (did you mean {close[0]}?)" if close else ""
-    return f"no setting is called {name!r}{hint}; python -m tuner config lists them"
+    return f"unknown setting {name!r}{hint}; python -m tuner config lists all"
 
 
 def _fields_of(group: str) -> list[str]:
@@ -163,7 +163,7 @@ def _explain(error: Exception) -> str:
         group, _, name = str(wanted).rpartition("/")
         close = difflib.get_close_matches(name, options, 1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        return f"{group} has no {name!r}; there are: {', '.join(options)}{hint}"
+        return f"unknown {group} {name!r}; choose from: {', '.join(options)}{hint}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = str(error.__cause__ or "").splitlines()[:1]
     return " ".join(

@@ -81,7 +81,7 @@ def validate(config: TuneConfig) -> TuneConfig:
     if config.search.name == "factored" and config.sampler.name != SamplerConfig.name:
         raise ConfigError(
             f"sampler={config.sampler.name} is for search=joint, got "
-            f"search={config.search.name}, which chooses by itself"
+            f"search={config.search.name}, which uses no sampler"
         )
     _validate_executor(config)
     _check(
@@ -109,14 +109,14 @@ def _validate_executor(config: TuneConfig) -> None:
     if config.executor.name == "local":
         for name in ("address", "cores_per_trial"):
             given = getattr(config.executor, name)
-            _check(not given, f"executor.{name}", given, "left out, as it is for executor=ray")
+            _check(not given, f"executor.{name}", given, "left out unless executor=ray")
     if config.executor.jobs_per_host > 1:
         alone = config.executor.name == "local" and config.search.name != "factored"
         _check(
             alone,
             "executor.jobs_per_host",
             config.executor.jobs_per_host,
-            "1 but for executor=local and search=joint: only these measure jobs side by side",
+            "1 unless executor=local and search is joint or raytune",
         )
 
 
@@ -134,7 +134,7 @@ def _validate_goals(config: TuneConfig) -> None:
         "test_accuracy" not in config.objectives,
         "objectives",
         config.objectives,
-        "measured on the validation split: the test split is kept for verification",
+        "measured on the validation split, as accuracy is: the test split is for verification",
     )
     for text in config.constraints:
         parse_constraint(text)

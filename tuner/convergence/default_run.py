@@ -107,8 +107,8 @@ def with_reference(result: TrialResult, reference: Reference) -> KnownDefault:
         reference.completed(result),
         (*reference.test_accuracies, *fresh),
         reference,
-        f"The default's accuracy is that of a {reference.words}: its own first part converges as "
-        "recorded. Its time is that of its own rate on this machine.",
+        f"The default's accuracy is that of a {reference.words}, as the first part of its "
+        "training here matched the recording. Its time comes from its rate on this machine.",
     )
 
 

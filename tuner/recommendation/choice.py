@@ -110,8 +110,8 @@ def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) ->
     if not found:
         known = sorted({getattr(each, name) for each in evidence} - {0})
         raise NothingRecommended(
-            f"nothing was measured with {name}={wanted}; there is "
-            f"{', '.join(map(str, known)) or 'nothing on record about it'}",
+            f"nothing was measured with {name}={wanted}; measured: "
+            f"{', '.join(map(str, known)) or 'nothing'}",
             binding=[name],
         )
     return found

@@ -138,10 +138,10 @@ def headline(result: StudyResult) -> list[str]:
 
 def footnotes(result: StudyResult) -> list[str]:
     """Explain how the figures were obtained and what was left out, one line each."""
-    notes = [*_time_notes(result), *_accuracy_notes(result), *_composed_notes(result)]
+    notes = [*_time_notes(result), *_accuracy_notes(result), *_prediction_notes(result)]
     if result.verified:
         confidence = f"{100 * result.verified[0].confidence:g} %"
-        notes.append(f"Confidence of being on the front of those verified: {_sure(result)}.")
+        notes.append(f"Probability of being on the front of what was verified: {_sure(result)}.")
         notes.append(
             f"Intervals at {confidence} confidence. Training time is the training loop alone; "
             "CPU and memory are the medians of the worker's process tree."
@@ -152,7 +152,7 @@ def footnotes(result: StudyResult) -> list[str]:
 
 
 def _sure(result: StudyResult) -> str:
-    """List the confidence of being on the front: "100 % trial 4, trial 8; 52 % default"."""
+    """List the probability of being on the front: "100 % trial 4, trial 8; 52 % default"."""
     names: dict[str, list[str]] = {}
     for each in sorted(result.verified, key=lambda each: -each.on_front):
         names.setdefault(f"{100 * each.on_front:.0f} %", []).append(each.name)
@@ -229,9 +229,9 @@ def _accuracy_notes(result: StudyResult) -> list[str]:
     return notes
 
 
-def _composed_notes(result: StudyResult) -> list[str]:
-    """Compare composed with verified figures, and report what the race discarded."""
-    notes = [_composed_note(each, *each.composed) for each in result.verified if each.composed]
+def _prediction_notes(result: StudyResult) -> list[str]:
+    """Compare predicted with verified figures, and report what the race discarded."""
+    notes = [_prediction_note(each, *each.composed) for each in result.verified if each.composed]
     runtimes = result.runtimes
     if runtimes is not None:
         raced = f"{count(len(runtimes.settings), 'runtime setting')} raced in "
@@ -250,23 +250,23 @@ def _composed_notes(result: StudyResult) -> list[str]:
         outside = not 1 / _FACTORS_WITHIN <= middle <= _FACTORS_WITHIN
         doubt = outside and len(ratios) >= _MIN_RUNS
         notes.append(
-            f"{kept}: time does not factor here; do not trust composed times."
+            f"{kept}: time does not factor here; do not trust predicted times."
             if doubt
             else f"{kept}."
         )
     return notes
 
 
-def _composed_note(point: Verified, time_s: float, accuracy: float) -> str:
-    """Compare composed and verified figures; only the times if the accuracy was not measured."""
-    composed = f"{format_seconds(time_s)} s"
+def _prediction_note(point: Verified, time_s: float, accuracy: float) -> str:
+    """Compare predicted and verified figures; only the times if the accuracy was not measured."""
+    predicted = f"{format_seconds(time_s)} s"
     verified = f"{format_seconds(point.train_time_s.value)} s"
     if not point.accuracy_from:
-        composed += f" and {100 * accuracy:.2f} %"
+        predicted += f" and {100 * accuracy:.2f} %"
         verified += f" and {100 * point.test_accuracy.value:.2f} % (test)"
-    fate = f": the composed {point.refuted} is refuted; the verified one counts"
+    fate = f": the predicted {point.refuted} is refuted; the verified one counts"
     name = printable(point.name).capitalize()
-    return f"{name}: {composed} composed, {verified} verified{fate if point.refuted else ''}."
+    return f"{name}: {predicted} predicted, {verified} verified{fate if point.refuted else ''}."
 
 
 def status_counts(trials: Iterable[TrialResult]) -> str:

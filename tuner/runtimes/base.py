@@ -89,8 +89,8 @@ class Runtime(abc.ABC):
         fault = sandbox_fault() if self._confined else ""
         if fault:
             raise RuntimeUnavailable(
-                f"{self.framework.name} is not run without a sandbox: {fault}; or sandbox=off, "
-                "with which workers read and write whatever you may, and every report says so"
+                f"{self.framework.name} needs a sandbox: {fault}; or set sandbox=off: workers can "
+                "then read and write all your files, and every report says so"
             )
         return self._confined
 

@@ -35,7 +35,7 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
         if not blas.kernel_variable:
             raise ConfigError(
                 f"blas_kernel {kernel!r} cannot be set for {framework.name} with BLAS "
-                f"{params.get('blas')}, which lets no kernel be chosen; leave it auto"
+                f"{params.get('blas')}, whose kernel cannot be chosen; use auto"
             )
         variables[blas.kernel_variable] = str(kernel)
     for name, own in framework.variables.items():
@@ -55,7 +55,7 @@ def _chosen(framework: FrameworkConfig, name: ParamValue) -> BlasConfig:
         return only[0] if len(only) == 1 else BlasConfig()
     if name not in framework.blas:
         known = ", ".join(framework.blas) or "none"
-        raise ConfigError(f"{framework.name} has no BLAS called {name!r}; there are: {known}")
+        raise ConfigError(f"{framework.name} has no BLAS {name!r}; choose from: {known}")
     return framework.blas[str(name)]
 
 

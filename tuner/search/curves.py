@@ -163,7 +163,7 @@ class CurveModel:
         """Return points, shape (n, d + 3), and logarithms of the error, shape (n,).
 
         A point consists of the name of its place, the name of its stop, the place itself, and the
-        logarithm of the iterations. Every run begins by guessing blindly, which the process must
+        logarithm of the iterations. Every run begins by guessing, which the process must
         be told.
         """
         names = {curve.place: _NAME * number for number, curve in enumerate(curves, 1)}

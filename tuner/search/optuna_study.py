@@ -154,8 +154,8 @@ class OptunaStudy:
             self.close()
             raise ConfigError(
                 f"study {self.optuna.study_name} began on machine {theirs}, and this one is "
-                f"{ours}: times only compare between machines of one kind; "
-                "give another storage="
+                f"{ours}: times can only be compared between machines of one kind; "
+                "use another storage="
             )
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from tuner.config.composing import compose
 from tuner.progress import StudyProgress
 from tuner.storage.databases import without_passwords
 from tuner.storage.study_folder import write_atomically
-from tuner.study.keeping import CANNOT_WRITE
+from tuner.study.storage_faults import CANNOT_WRITE
 from tuner.study.study import tune
 from tuner.values.errors import StorageAway, TunerError
 from tuner.values.trial import TrialKind, TrialResult

@@ -89,4 +89,4 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         why = error.strerror or str(error)
-        raise ConfigError(f"host={host} port={port} cannot be listened on: {why}") from error
+        raise ConfigError(f"cannot listen on host={host} port={port}: {why}") from error

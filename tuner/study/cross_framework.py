@@ -74,7 +74,7 @@ def chosen_frameworks(config: TuneConfig) -> list[str]:
     unknown = [each for each in config.frameworks if each not in (*known, ALL)]
     if unknown:
         raise ConfigError(
-            f"frameworks has no {unknown[0]!r}; there are: {', '.join(known)}; or [{ALL}]"
+            f"unknown framework {unknown[0]!r}; choose from: {', '.join(known)}; or [{ALL}]"
         )
     return known if ALL in config.frameworks else list(config.frameworks)
 

@@ -38,8 +38,8 @@ def results_place(config: TuneConfig) -> tuple[str, Path]:
     check_writable(uri, output)
     if config.storage and not can_be_held(config.storage):
         raise StorageError(
-            f"storage {without_password(config.storage)} is not an address of SQLite or "
-            "PostgreSQL, which drivers of one study can lock in turn"
+            f"storage {without_password(config.storage)} must be an address of SQLite or "
+            "PostgreSQL, which the drivers of one study can lock"
         )
     return uri, output
 

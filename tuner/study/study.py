@@ -33,9 +33,9 @@ from tuner.storage.databases import Hold, exclusive
 from tuner.storage.study_folder import home_id, write_atomically
 from tuner.study.default_trial import DefaultTrial
 from tuner.study.interrupts import DeferredInterrupts
-from tuner.study.keeping import keeping
 from tuner.study.loop import StudyLoop
 from tuner.study.preparation import Preparation, prepare, results_place, shown_config
+from tuner.study.storage_faults import reported_faults
 from tuner.study.trial_runs import TrialRuns
 from tuner.tracking import Outbox, TrackedDataset, Tracker, experiment_name
 from tuner.trials.session import remove_worker_folders
@@ -73,7 +73,7 @@ def tune(
         prepared = prepare(config, shown, uri)
         stack.callback(prepared.folder.close)
         interrupts = stack.enter_context(DeferredInterrupts())
-        with keeping(prepared.folder.path, config.storage):
+        with reported_faults(prepared.folder.path, config.storage):
             study = _Study(config, shown, interrupts, prepared, uri, output, stack)
         return study.run(command or _command(config))
 
@@ -234,7 +234,7 @@ class _Study:
     def run(self, command: str) -> StudyResult:
         """Search, verify and report, without repeating what was done before."""
         try:
-            with keeping(self.folder.path, self.config.storage):
+            with reported_faults(self.folder.path, self.config.storage):
                 return self._run(command)
         except Exception as error:
             if self.loop.leads:

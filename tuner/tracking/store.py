@@ -65,11 +65,11 @@ def check_writable(uri: str, folder: Path) -> None:
         fault = error.strerror or str(error)
     if fault:
         raise StorageError(
-            f"{artifacts} cannot hold results ({fault}); give output= a folder that can"
+            f"{artifacts} cannot hold results ({fault}); set output= to a writable folder"
         )
     database = local_database(uri)
     if database and database.exists() and not os.access(database, os.R_OK | os.W_OK):
-        raise StorageError(f"{database} cannot be read and written; give tracking_uri= another")
+        raise StorageError(f"{database} cannot be read and written; set tracking_uri= to another")
 
 
 def connect(uri: str) -> MlflowClient:

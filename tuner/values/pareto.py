@@ -72,7 +72,7 @@ def find_objective(name: str) -> Objective:
         return OBJECTIVES[name]
     except KeyError:
         known = ", ".join(OBJECTIVES)
-        raise ConfigError(f"no objective is called {name!r}; there are: {known}") from None
+        raise ConfigError(f"unknown objective {name!r}; choose from: {known}") from None
 
 
 def _as_costs(points: Sequence[Sequence[float]], objectives: Sequence[Objective]) -> _Array:

@@ -362,7 +362,7 @@ def _check_cases(params: Mapping[str, Range | Choices]) -> None:
             given = before.get(param.given)
             if param.given and not isinstance(given, Choices):
                 raise ConfigError(
-                    f"search_space.{name}.given must be a categorical param before it, "
+                    f"search_space.{name}.given must be a categorical param defined before it, "
                     f"got {param.given!r}"
                 )
             values = given.cases.values() if isinstance(given, Choices) else [("",)]

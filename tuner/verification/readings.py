@@ -53,7 +53,7 @@ class Readings:
             "The default learns differently at the fastest runtime setting: accuracy depends on "
             f"it here. {self.departure}."
         )
-        tried = f"Tried for no loss, and not proven: {', '.join(refuted)}."
+        tried = f"Tested for no loss but not proven: {', '.join(refuted)}."
         return (*([departure] if self.departure else []), *([tried] if refuted else []))
 
     def _departure(self, index: int) -> str:

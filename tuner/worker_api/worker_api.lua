@@ -1,4 +1,4 @@
--- The few lines every Lua worker shares: worker protocol, version 1 (DESIGN section 5).
+-- The few lines every Lua worker shares: worker protocol, version 1 (docs/adding-a-framework.md).
 --
 -- The same as worker_api.py, for LuaJIT and, where torch.Timer is there, for plain Lua 5.1 to 5.3;
 -- imports nothing of the host. A worker is
@@ -221,7 +221,7 @@ local function check_learning(trial, iteration, loss, accuracy)
    local blind = loss > 0.98 * math.log(trial.classes) and accuracy < 1.5 / trial.classes
    if blind and iteration >= 200 then
       diverged(
-         "still guessing blindly after %d iterations (loss %.3f, accuracy %.1f %%)",
+         "still no better than guessing after %d iterations (loss %.3f, accuracy %.1f %%)",
          iteration, loss, 100 * accuracy
       )
    end

@@ -271,11 +271,11 @@ def _check_loss(trial, iteration, loss):
 
 
 def _check_learning(trial, iteration, loss, accuracy):
-    """Raise on hidden divergence: no NaN, the loss just stays at that of blind guessing."""
+    """Raise on hidden divergence: no NaN, the loss stays at that of guessing."""
     blind = loss > 0.98 * math.log(trial.classes) and accuracy < 1.5 / trial.classes
     if blind and iteration >= 200:
         raise Diverged(
-            "still guessing blindly after %d iterations (loss %.3f, accuracy %.1f %%)"
+            "still no better than guessing after %d iterations (loss %.3f, accuracy %.1f %%)"
             % (iteration, loss, 100 * accuracy)
         )
 

@@ -16,7 +16,7 @@ CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 @contextlib.contextmanager
-def keeping(folder: Path, storage: str) -> Iterator[None]:
+def reported_faults(folder: Path, storage: str) -> Iterator[None]:
     """Turn a fault of the disk or database into a one-line error; stored results stay stored.
 
     Args:
