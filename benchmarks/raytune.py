@@ -82,11 +82,11 @@ class AshaSearch:
         results: list[TrialResult] = []
         anytime: list[tuple[float, float]] = []
         number = 0
-        shortest = self._recorded.shortest
+        min_iterations = self._recorded.min_iterations
         while machine.now < budget_s and not (anytime and anytime[-1][1] >= enough):
             self._search.suggest(str(number))
             limit = self._recorded.longest_s if number else None
-            trial = Trial(number, self._params, train_time_limit_s=limit, curve=shortest)
+            trial = Trial(number, self._params, train_time_limit_s=limit, curve=min_iterations)
             ray_trial = _RayTrial(str(number))
             self._asha.on_trial_add(None, ray_trial)
             result = machine.run(trial, partial(self._goes_on, ray_trial) if number else _to_end)

@@ -31,7 +31,7 @@ from tuner.measure import fingerprint, machine_facts
 from tuner.search.derived import Composition
 from tuner.storage.study_folder import write_atomically
 from tuner.trials.session import WorkerSession
-from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import Choices, Range, SearchSpace
 from tuner.values.trial import ParamValue, Trial, TrialKind, TrialResult
 
@@ -143,7 +143,7 @@ class Recorder:
             grid: Points of each axis.
         """
         runtimes = RuntimeMap(
-            Probe(each["setting"], int(batch), iteration_s)
+            PaceProbe(each["setting"], int(batch), iteration_s)
             for each in self.table["paces"]
             for batch, iteration_s in each["iteration_s"].items()
         )

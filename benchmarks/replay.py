@@ -30,7 +30,7 @@ from tuner.search.curves import Curve, look_deviations
 from tuner.trials.protocol import marks_of, trained_iterations
 from tuner.trials.stopping import can_extend, far_behind
 from tuner.values.pareto import OBJECTIVES, hypervolume
-from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import Choices, Range, SearchSpace
 from tuner.values.trial import (
     Checkpoint,
@@ -72,7 +72,7 @@ class Recorded:
         self.default, self.model = dict(table["default"]), str(table["model"])
         self.cores = int(str(table["machine"].get("cores", "2")).split()[0])
         self.paces = RuntimeMap(
-            Probe(each["setting"], int(batch), seconds)
+            PaceProbe(each["setting"], int(batch), seconds)
             for each in table["paces"]
             for batch, seconds in each["iteration_s"].items()
         )
@@ -97,7 +97,7 @@ class Recorded:
         self.space = self._space(table, dataset)
         iterations_range = self.space.params["iterations"]
         assert isinstance(iterations_range, Range)
-        self.shortest = int(iterations_range.low)
+        self.min_iterations = int(iterations_range.low)
 
     def _space(self, table: dict[str, Any], dataset: str) -> SearchSpace:
         space = SearchSpace.load(
@@ -213,7 +213,7 @@ class Recorded:
                 "iterations": iterations,
             }
             for (batch, rate), curve in self._grid.items()
-            for iterations in sorted({self.shortest, *(int(mark) for mark, _ in curve)})
+            for iterations in sorted({self.min_iterations, *(int(mark) for mark, _ in curve)})
         ]
 
     def reference(self) -> float:

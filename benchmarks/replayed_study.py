@@ -143,7 +143,7 @@ class ReplayedStudy:
             config, self.setup, recorded.space, "", records, runs, shown, lambda *_names: known
         )
         self._verification = Verification(
-            config, records, GOALS, [], self.setup.dataset.sizes["test"], strategy.shortest,
+            config, records, GOALS, [], self.setup.dataset.sizes["test"], strategy.min_iterations,
             strategy.beside,
         )  # fmt: skip
         self.loop = StudyLoop(
@@ -224,7 +224,7 @@ def _reference(recorded: Recorded, setup: TrialSetup, config: TuneConfig, seed: 
     """Train the default with several seeds, on a machine of its own."""
     machine = Replay(recorded, seed)
     default = recorded.default
-    trial = Schedule(config.budget, config.seed).reference_trial(default, recorded.shortest)
+    trial = Schedule(config.budget, config.seed).reference_trial(default, recorded.min_iterations)
     trials: Sequence[Trial] = [
         dataclasses.replace(trial, seed=each) for each in range(1, REFERENCE_SEEDS + 1)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.values.pareto import find_objective
 from tuner.values.results import StudyResult
-from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.trial import (
     UNSET,
     Checkpoint,
@@ -287,7 +287,10 @@ def make_factored() -> StudyResult:
     fast = {"blas": "mkl", "threads": 1, "blas_kernel": "auto"}
     slow = {"blas": "atlas", "threads": 1, "blas_kernel": "auto"}
     runtimes = RuntimeMap(
-        [*(Probe(fast, batch, 3e-4 * batch) for batch in (16, 64, 512)), Probe(slow, 64, 0.05)]
+        [
+            *(PaceProbe(fast, batch, 3e-4 * batch) for batch in (16, 64, 512)),
+            PaceProbe(slow, 64, 0.05),
+        ]
     )
     runtimes.faults.append(({**slow, "threads": 2}, "INVALID: 1 thread was seen"))
     origin = study.trials[2]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tuner.cli.answers import serve_command
+from tuner.cli.results import serve_command
 from tuner.values.errors import ConfigError
 
 PROJECT = Path(__file__).parent.parent

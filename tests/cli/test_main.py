@@ -14,7 +14,7 @@ import yaml
 from tests.conftest import SYNTHETIC
 from tests.cross_samples import make_tree
 from tuner.__main__ import main
-from tuner.cli import answers
+from tuner.cli import results
 from tuner.cli.commands import COMMANDS
 from tuner.config.composing import prepare_overrides
 from tuner.tracking import Tracker, connect, default_tracking_uri
@@ -162,7 +162,7 @@ def test_another_broken_pipe_is_an_error(monkeypatch, capsys):
 @pytest.mark.slow
 def test_the_ui_names_the_newest_study_s_experiment(tmp_path, monkeypatch, capsys):
     called = []
-    monkeypatch.setattr(answers.subprocess, "call", lambda *words, **_: called.append(words) or 0)
+    monkeypatch.setattr(results.subprocess, "call", lambda *words, **_: called.append(words) or 0)
     assert main(["ui", f"output={tmp_path}"]) == 0
     assert capsys.readouterr().out == ""
     assert not list(tmp_path.iterdir())

@@ -9,14 +9,14 @@ from tests.report_samples import make_measurement
 from tuner.config.schema import parse_constraint
 from tuner.search.derived import Composition
 from tuner.values.pareto import OBJECTIVES
-from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import SearchSpace
 from tuner.values.trial import UNSET, Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
 
 SPACE = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
 OWN = {name: DEFAULT[name] for name in SPACE.runtime}
 FAST = {**OWN, "blas": "fast"}
-MAP = RuntimeMap([Probe(OWN, 64, 0.02), Probe(FAST, 64, 0.001)])
+MAP = RuntimeMap([PaceProbe(OWN, 64, 0.02), PaceProbe(FAST, 64, 0.001)])
 
 
 COMPOSITION = Composition(SPACE, MAP)
@@ -53,13 +53,15 @@ def test_every_checkpoint_is_a_point_at_the_pace_of_the_fastest():
 @pytest.mark.parametrize(("two_s", "threads"), [(0.00095, 1), (0.0008, 2), (0.0011, 1)])
 def test_more_threads_must_be_worth_it(two_s, threads):
     one, two = ({**FAST, "threads": each} for each in (1, 2))
-    known = RuntimeMap([Probe(one, 64, 0.001), Probe(two, 64, two_s), Probe(OWN, 64, 0.02)])
+    known = RuntimeMap(
+        [PaceProbe(one, 64, 0.001), PaceProbe(two, 64, two_s), PaceProbe(OWN, 64, 0.02)]
+    )
     assert Composition(SPACE, known).settings(64)[0]["threads"] == threads
 
 
 def test_threads_left_to_the_library_are_all_of_them():
     one, free = ({**FAST, "threads": each} for each in (1, UNSET))
-    known = RuntimeMap([Probe(free, 64, 0.00098), Probe(one, 64, 0.001)])
+    known = RuntimeMap([PaceProbe(free, 64, 0.00098), PaceProbe(one, 64, 0.001)])
     assert Composition(SPACE, known).settings(64) == [one]
 
 
@@ -83,8 +85,8 @@ def test_a_derived_point_is_read_back_as_it_was_written():
 
 THRIFTY = RuntimeMap(
     [
-        Probe(OWN, 64, 0.02, peak_memory_bytes=400 * 2**20, cores_used=1.0),
-        Probe(FAST, 64, 0.001, peak_memory_bytes=800 * 2**20, cores_used=2.0),
+        PaceProbe(OWN, 64, 0.02, peak_memory_bytes=400 * 2**20, cores_used=1.0),
+        PaceProbe(FAST, 64, 0.001, peak_memory_bytes=800 * 2**20, cores_used=2.0),
     ]
 )
 

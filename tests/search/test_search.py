@@ -26,8 +26,7 @@ from tuner.search import (
 from tuner.trials.protocol import checkpoint_grid
 from tuner.values.errors import ConfigError, StorageError
 from tuner.values.pareto import OBJECTIVES, find_objective
-from tuner.values.runtime_map import Probe as Pace
-from tuner.values.runtime_map import RuntimeMap
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Checkpoint, Trial, TrialResult, TrialStatus
 
@@ -39,7 +38,7 @@ def make_factored_map():
     """Two settings; the fast one is that of few."""
     kernel = {"blas_kernel": "auto", "fault": ""}
     probes = [
-        Pace({"blas": blas, "threads": threads, **kernel}, batch, seconds * (20 + batch))
+        PaceProbe({"blas": blas, "threads": threads, **kernel}, batch, seconds * (20 + batch))
         for blas, threads, seconds in (("slow", "unset", 1e-3), ("fast", 2, 1e-5))
         for batch in (8, 64, 256)
     ]
@@ -336,7 +335,7 @@ def test_start_points_come_before_the_sampler(make):
     for _ in range(2):
         search.tell(outcome(*asked[-1]))
         asked.append(ask(search))
-    if search.shortest:  # it knows a better setting, and how long to train
+    if search.min_iterations:  # it knows a better setting, and how long to train
         assert asked[1][1]["batch_size"] == 32
         assert asked[1][1]["learning_rate"] == DEFAULT["learning_rate"]
         return
@@ -429,7 +428,7 @@ def side_by_side(tmp_path, one_thread=1.2e-5, objectives=GOALS):
     known = make_factored_map()
     base = {**known.fastest(64), "threads": 1}
     for batch in (8, 64, 256):
-        known.add(Pace(base, batch, one_thread * (20 + batch)))
+        known.add(PaceProbe(base, batch, one_thread * (20 + batch)))
     return FactoredSearch(study, Raced(known), cores=2)
 
 
@@ -445,7 +444,7 @@ def test_trials_run_side_by_side_where_one_core_is_worth_more_than_half_of_two(t
         result, trial=dataclasses.replace(result.trial, accuracy_only=True)
     ))  # fmt: skip
     own = [each for each in search.derived if each.trial.number == number]
-    points = [each for each in result.checkpoints if each.iteration >= search.shortest]
+    points = [each for each in result.checkpoints if each.iteration >= search.min_iterations]
     assert len(own) == len(points), "its end too is composed"
     assert {each.params["threads"] for each in own} == {2}
     assert not any(each.trial.accuracy_only for each in (*own, *search.front))
@@ -489,7 +488,7 @@ def test_trials_run_alone_where_two_at_once_gain_little_or_memory_counts(
 def test_constraints_bound_what_is_asked(make):
     search = make(constraints=["train_time_s<=0.05"])
     search.tell(_pretend(*ask(search)))
-    if search.shortest:
+    if search.min_iterations:
         _, params = ask(search, limit_s=10.0)
         assert params["iterations"] * 1e-5 * (20 + params["batch_size"]) <= 0.05 * 1.01
 

@@ -146,7 +146,9 @@ def drive(
             case Train(number, params):
                 check(strategy, number, params, view, machine, race)
                 limit = view.limit_s if number else limit_s
-                trial = Trial(number, params, train_time_limit_s=limit, curve=strategy.shortest)
+                trial = Trial(
+                    number, params, train_time_limit_s=limit, curve=strategy.min_iterations
+                )
                 driven.results.append(machine.run(trial))
                 strategy.tell(driven.results[-1])
             case Probe(max_s):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 
 FAST, SLOW = {"blas": "fast", "threads": 1}, {"blas": "slow", "threads": 1}
 BATCHES = (16, 64, 256)
@@ -19,7 +19,7 @@ def seconds(setting, batch_size):
 def probed(spread=0.0, repeats=3):
     noise = random.Random(1)
     return RuntimeMap(
-        Probe(setting, batch, seconds(setting, batch) * math.exp(noise.gauss(0, spread)))
+        PaceProbe(setting, batch, seconds(setting, batch) * math.exp(noise.gauss(0, spread)))
         for setting in (SLOW, FAST)
         for batch in BATCHES
         for _ in range(repeats)
@@ -45,7 +45,7 @@ def test_times_beyond_the_probes_go_on_as_they_went():
     known = probed()
     assert known.iteration_s(FAST, 512).value == pytest.approx(seconds(FAST, 512), rel=0.15)
     assert known.iteration_s(FAST, 4).value < seconds(FAST, 16)
-    once = RuntimeMap([Probe(FAST, 64, 0.01)])
+    once = RuntimeMap([PaceProbe(FAST, 64, 0.01)])
     assert once.iteration_s(FAST, 128).value == pytest.approx(0.02)
 
 
@@ -54,7 +54,7 @@ def test_intervals_hold_what_they_promise():
     for seed in range(200):
         noise = random.Random(seed)
         known = RuntimeMap(
-            Probe(FAST, batch, seconds(FAST, batch) * math.exp(noise.gauss(0, 0.05)))
+            PaceProbe(FAST, batch, seconds(FAST, batch) * math.exp(noise.gauss(0, 0.05)))
             for batch in BATCHES
             for _ in range(5)
         )
@@ -69,7 +69,7 @@ def test_the_fastest_is_found_at_each_batch_size():
     # another one that starts dearly and is cheap per image
     wide = {"blas": "wide", "threads": 2}
     for batch in BATCHES:
-        known.add(Probe(wide, batch, 5e-3 + batch * 5e-5))
+        known.add(PaceProbe(wide, batch, 5e-3 + batch * 5e-5))
     assert known.fastest(512) == wide
     assert known.fastest(8) == FAST
     assert known.contenders(1.3) == [wide, FAST] or known.contenders(1.3) == [FAST, wide]
@@ -78,24 +78,24 @@ def test_the_fastest_is_found_at_each_batch_size():
 
 def test_a_slow_minute_crowns_no_other_setting():
     """A run that took longer says as much of the machine as of its setting."""
-    known = RuntimeMap([Probe(FAST, 64, 0.010), Probe(SLOW, 64, 0.012)])
-    known.add_run(Probe(FAST, 64, 0.027))
+    known = RuntimeMap([PaceProbe(FAST, 64, 0.010), PaceProbe(SLOW, 64, 0.012)])
+    known.add_run(PaceProbe(FAST, 64, 0.027))
     assert known.fastest(64) == FAST
     assert known.pace_s(SLOW, 64) == pytest.approx(0.012 * 2.7)
 
 
 def test_runs_of_several_settings_tell_which_one_is_slower_than_its_probes():
-    known = RuntimeMap([Probe(FAST, 64, 0.010), Probe(SLOW, 64, 0.012)])
+    known = RuntimeMap([PaceProbe(FAST, 64, 0.010), PaceProbe(SLOW, 64, 0.012)])
     for _ in range(4):
-        known.add_run(Probe(FAST, 64, 0.020))
-        known.add_run(Probe(SLOW, 64, 0.012))
+        known.add_run(PaceProbe(FAST, 64, 0.020))
+        known.add_run(PaceProbe(SLOW, 64, 0.012))
     assert known.fastest(64) == SLOW
     assert known.pace_s(SLOW, 64) == pytest.approx(0.012, rel=0.1)
     assert known.pace_s(FAST, 64) == pytest.approx(0.020, rel=0.1)
 
 
 def test_a_setting_whose_runs_fail_twice_is_left_out_unless_it_is_the_only_one():
-    known = RuntimeMap([Probe(FAST, 64, 0.010), Probe(SLOW, 64, 0.2)])
+    known = RuntimeMap([PaceProbe(FAST, 64, 0.010), PaceProbe(SLOW, 64, 0.2)])
     known.note_failure(FAST)
     assert known.fastest(64) == FAST
     known.note_failure(FAST)
@@ -106,7 +106,7 @@ def test_a_setting_whose_runs_fail_twice_is_left_out_unless_it_is_the_only_one()
 
 
 def test_what_was_given_up_in_one_study_is_kept_for_the_next():
-    known = RuntimeMap([Probe(FAST, 64, 0.010), Probe(SLOW, 64, 0.2)])
+    known = RuntimeMap([PaceProbe(FAST, 64, 0.010), PaceProbe(SLOW, 64, 0.2)])
     for _ in range(2):
         known.note_failure(FAST)
     assert known.probed == [FAST, SLOW]
@@ -116,17 +116,17 @@ def test_what_was_given_up_in_one_study_is_kept_for_the_next():
 
 def test_a_run_is_compared_with_what_is_probed_after_it_too():
     known = RuntimeMap()
-    known.add_run(Probe(FAST, 64, 0.020))
-    known.add(Probe(FAST, 64, 0.010))
+    known.add_run(PaceProbe(FAST, 64, 0.020))
+    known.add(PaceProbe(FAST, 64, 0.010))
     assert known.pace_s(FAST, 64) == pytest.approx(0.020)
-    known.add(Probe(FAST, 64, 0.020))
+    known.add(PaceProbe(FAST, 64, 0.020))
     assert known.pace_s(FAST, 64) == pytest.approx(0.020)
     assert known.promised_s({**FAST, "batch_size": 64}) == pytest.approx(0.015), "by probes alone"
 
 
 def test_a_run_of_what_was_never_probed_tells_nothing():
-    known = RuntimeMap([Probe(FAST, 64, 0.010)])
-    known.add_run(Probe(SLOW, 64, 0.5))
+    known = RuntimeMap([PaceProbe(FAST, 64, 0.010)])
+    known.add_run(PaceProbe(SLOW, 64, 0.5))
     assert known.settings == [FAST]
     assert known.pace_s(FAST, 64) == pytest.approx(0.010)
 

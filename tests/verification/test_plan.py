@@ -173,7 +173,7 @@ def test_its_first_part_has_recorded_seeds_and_looks():
     runtime = make_entrant(0, 50.0, Role.RUNTIME_ONLY)
     reference = make_reference()
     plan = make_plan(
-        runtime, config=LONG, accuracies=SEEDS, reference=reference, shortest=100, rounds=6
+        runtime, config=LONG, accuracies=SEEDS, reference=reference, min_iterations=100, rounds=6
     )
     own = [each for each in plan.trials() if plan.place(each.number)[1] == 1]
     assert {each.curve for each in own} == {100}

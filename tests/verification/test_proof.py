@@ -244,7 +244,7 @@ def test_whatever_the_runs_show_probabilities_are_such_and_intervals_hold_their_
     reference = make_reference(*known) if known else None
     plan = make_plan(
         RUNTIME, CANDIDATE, make_entrant(2, 30.0), rounds=4, config=LONG if long else SHORT,
-        accuracies=tuple(known), reference=reference, shortest=100,
+        accuracies=tuple(known), reference=reference, min_iterations=100,
     )  # fmt: skip
     runs = [
         run_of(trial, time_s, accuracy, status=status)
@@ -292,7 +292,7 @@ def followed(shift=0.0, until=800):
     """Two rounds of the runtime setting, its first part ``shift`` from what is recorded."""
     reference = make_reference()
     plan = make_plan(
-        RUNTIME, CANDIDATE, config=LONG, accuracies=SEEDS, reference=reference, shortest=100,
+        RUNTIME, CANDIDATE, config=LONG, accuracies=SEEDS, reference=reference, min_iterations=100,
         rounds=2,
     )  # fmt: skip
     runs = [

@@ -61,7 +61,7 @@ class Bench:
     def resume(self):
         """A new session of the same study."""
         self.verification = Verification(
-            self.config, self.folder, GOALS, self.limits, test_images=10_000, shortest=100,
+            self.config, self.folder, GOALS, self.limits, test_images=10_000, min_iterations=100,
             beside=self.beside,
         )  # fmt: skip
         self.verification.begin(KnownDefault(DEFAULT, tuple(self.accuracies), self.reference))

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.cli import answers, machine
+from tuner.cli import machine, results
 from tuner.cli.completion import SCRIPT, complete, settings
 from tuner.cli.overview import overview
 from tuner.cli.tune import config_command, tune_command
@@ -92,10 +92,10 @@ def completion_command(words: Sequence[str]) -> int:
 
 COMMANDS: Mapping[str, Command] = {
     "tune": Command(tune_command, settings()),
-    "recommend": Command(answers.recommend_command, answers.ASKED),
-    "report": Command(answers.report_command, answers.REPORT_WORDS),
-    "ui": Command(answers.ui_command, answers.UI_WORDS),
-    "serve": Command(answers.serve_command, answers.SERVE_WORDS),
+    "recommend": Command(results.recommend_command, results.ASKED),
+    "report": Command(results.report_command, results.REPORT_WORDS),
+    "ui": Command(results.ui_command, results.UI_WORDS),
+    "serve": Command(results.serve_command, results.SERVE_WORDS),
     "reference": Command(machine.reference_command, ("seeds", "to", *settings())),
     "runtimes": Command(
         machine.runtimes_command, ("framework_path",), machine.RUNTIME_ACTIONS, list_frameworks

@@ -1,4 +1,7 @@
-"""Trials on this machine: one at a time, or side by side if only their accuracy counts."""
+"""Trials on this machine: one at a time, or side by side if only their accuracy counts.
+
+``run_undisturbed`` repeats a disturbed measurement, for the other executors too.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ _RATE_S = 5.0  # for about this long, the rate of a disturbed long run is measur
 
 
 class LocalExecutor:
-    """Runs trials on this machine, one at a time, each on all cores of the setup.
+    """Runs trials on this machine: timed ones one at a time, each on all cores of the setup.
 
-    Trials for which only accuracy counts run side by side, one per core.
+    Trials of which only the accuracy counts run side by side, one per core.
 
     The worker of a warm trial is kept for the next one that needs its environment. A disturbed
     measurement is repeated up to ``measure.repeats`` times; of a long run, only the rate is
@@ -41,7 +44,7 @@ class LocalExecutor:
         self._pool = ThreadPoolExecutor(self.slots, thread_name_prefix="executor")
 
     def submit(self, trial: Trial) -> Future[TrialResult]:
-        """Start ``trial`` as soon as the cores are free, or one of them if one is enough."""
+        """Start ``trial`` once its cores are free: one if only its accuracy counts, else all."""
         if trial.accuracy_only and len(self.setup.cores) > 1:
             return self._lane().submit(trial)
         self._last = self._pool.submit(self._run, trial)

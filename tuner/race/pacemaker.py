@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.trial import Params, ParamValue, Trial, TrialResult
 
 _DRIFT = 0.1  # change of pace (logarithm) that may matter
@@ -29,7 +29,7 @@ class Session(Protocol):
 
 
 OpenSession = Callable[[Params], contextlib.AbstractContextManager[Session]]
-Measure = Callable[[Session, dict[str, ParamValue]], Probe | None]
+Measure = Callable[[Session, dict[str, ParamValue]], PaceProbe | None]
 """One probe of a setting in its worker; ``None`` if it failed or was disturbed."""
 
 

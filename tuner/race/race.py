@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tuner.race.pacemaker import OpenSession, Pacemaker, Session
-from tuner.values.runtime_map import Probe, RuntimeMap
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import Params, ParamValue, Trial, TrialKind
 
@@ -356,12 +356,12 @@ class Race:
             break
         return True
 
-    def _add(self, probe: Probe) -> None:
+    def _add(self, probe: PaceProbe) -> None:
         """Add a measurement to the map, converted to the machine's earlier pace."""
         pace = probe.iteration_s / self._drift
         self.known.add(dataclasses.replace(probe, iteration_s=pace))
 
-    def _pace(self, session: Session, setting: dict[str, ParamValue]) -> Probe | None:
+    def _pace(self, session: Session, setting: dict[str, ParamValue]) -> PaceProbe | None:
         """Return one probe at the first batch size; ``None`` if it failed or was disturbed."""
         probe = self._measure(session, setting, self.batch_sizes[0])
         return None if self._last_disturbed else probe
@@ -372,7 +372,7 @@ class Race:
         setting: dict[str, ParamValue],
         batch: int,
         iterations: int | None = None,
-    ) -> Probe | None:
+    ) -> PaceProbe | None:
         """Run one probe. Return ``None`` if it failed.
 
         By default it has as many iterations as the fastest setting trains in the planned time.
@@ -399,7 +399,7 @@ class Race:
         self._longest_s = max(self._longest_s, took_s)
         self._last_disturbed = bool(measured.disturbed)
         self._last_s = max(measured.train_time_s, _MIN_S) / max(result.iterations, 1)
-        return Probe(
+        return PaceProbe(
             setting=setting,
             batch_size=batch,
             iteration_s=self._last_s,

@@ -1,4 +1,4 @@
-"""The front as data for programs: ``front.json``."""
+"""A study's report as data for programs: ``front.json``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``search=factored``: the race finds the runtime settings, so only accuracy is searched.
 
-The race comes first, because every trial trains at a setting that it found. Each trial is a whole
-learning curve, trained with the fastest setting for its batch size.
+After the default, the race comes first, because every other trial trains at a setting that it
+found. Each trial is a whole learning curve, trained at the fastest setting for its batch size.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tuner.search.outlook import Aim
 from tuner.search.proposals import Known, Proposer
 from tuner.search.strategy import Probe, Races, Stop, Train, View
 from tuner.values.results import front_of, timed
-from tuner.values.runtime_map import Probe as PaceProbe
+from tuner.values.runtime_map import PaceProbe
 from tuner.values.trial import Params, ParamValue, SideBySide, TrialResult, TrialStatus
 
-_RACE_OF_LEFT = 1 / 3  # of the time left to search, at most, for a turn of the race
+_MAX_TURN_SHARE = 1 / 3  # of the time left to search, at most, for a turn of the race
 _FAULTS_OF_SETTING = (TrialStatus.INVALID, TrialStatus.CRASHED, TrialStatus.LEFT_PROCESSES)
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
 
@@ -34,7 +34,7 @@ class FactoredSearch:
     Attributes:
         front: The best of all results told and of the points derived from them.
         derived: The checkpoints of runs at the pace of other settings.
-        shortest: Iterations of the shortest training in the space.
+        min_iterations: Iterations of the shortest training in the space.
         warm: Whether trials may share a worker: not where memory counts, as it would be shared.
         lanes: How many trials run at once for their accuracy alone, at a setting of one thread;
             their times are composed with the paces of the race.
@@ -49,20 +49,20 @@ class FactoredSearch:
             study.space, race.known, study.objectives, study.constraints
         )
         self._proposer = Proposer(self._composition, study.default, study.seed, study.stream)
-        self.shortest = self._proposer.shortest
+        self.min_iterations = self._proposer.min_iterations
         counted = {each.metric for each in study.objectives}
         counted |= {each.objective.metric for each in study.constraints}
         self.warm = not counted & _MEMORY
         self._results: list[TrialResult] = []
-        self._flying: dict[int, dict[str, ParamValue]] = {}
+        self._under_way: dict[int, dict[str, ParamValue]] = {}
         # turns of the race: whether one is under way, whether there was one since the last trial,
         # and how many probes were known when it began
-        self._racing, self._raced, self._knew = False, False, 0
+        self._racing, self._raced, self._probes_before = False, False, 0
 
     # -- what to do next ------------------------------------------------------------------------
 
     def next(self, view: View) -> Train | Probe | Stop:
-        """Measure the default and race, then train; race on between trials until that is over."""
+        """Measure the default and race, then train; the race continues between trials."""
         paced = bool(self._race.known.probes) and not self._race.recorded
         if self.study.waiting and (paced or not view.default_known):
             return self._train(None)
@@ -75,7 +75,7 @@ class FactoredSearch:
         params = self._proposer.propose(self._known(view.aim), view.limit_s, self.lanes)
         if params is not None:
             return self._train(params)
-        if not self._race.over and len(self._race.known.probes) > self._knew:
+        if not self._race.over and len(self._race.known.probes) > self._probes_before:
             return self._race_on(view)  # only the race helps, and its last turn did
         return Stop(
             f"no training that fits into {view.limit_s:.3g} s is expected to add to what is known"
@@ -85,7 +85,7 @@ class FactoredSearch:
         return self._composition.at_once(int(params["batch_size"] or 1), self._cores)
 
     def beside(self, point: TrialResult) -> SideBySide | None:
-        """Return how to measure a point's accuracy beside others; ``None`` if not worth it."""
+        """Return how to measure accuracies side by side; ``None`` if not worth it."""
         lanes = self._at_once(point.params)
         if lanes == 1:
             return None
@@ -97,15 +97,15 @@ class FactoredSearch:
 
     def _race_on(self, view: View) -> Probe:
         """Begin the next turn of the race."""
-        self._racing, self._knew = True, len(self._race.known.probes)
-        return Probe(max(0.0, _RACE_OF_LEFT * view.left_s))
+        self._racing, self._probes_before = True, len(self._race.known.probes)
+        return Probe(max(0.0, _MAX_TURN_SHARE * view.left_s))
 
     def _train(self, proposed: dict[str, ParamValue] | None) -> Train:
         """Begin the enqueued trial, or else the proposed one."""
         self._racing = self._raced = False
         with self.study.alone():
             if proposed is not None and not self.study.waiting:
-                self._flying[self.study.enqueue(proposed)] = proposed
+                self._under_way[self.study.enqueue(proposed)] = proposed
             number, params = self.study.ask()
         return Train(number, params, self._proposer.pace_s(params) if self.lanes > 1 else 0.0)
 
@@ -118,7 +118,7 @@ class FactoredSearch:
         self._note(result)
         self._extend_front(timed([result], []))
         self._derive(result)
-        self._flying.pop(result.trial.number, None)
+        self._under_way.pop(result.trial.number, None)
 
     def recall(self, results: Sequence[TrialResult]) -> None:
         """Resume where an earlier session stopped."""
@@ -132,7 +132,7 @@ class FactoredSearch:
         self.study.retry(number)
 
     def learn_paces(self) -> None:
-        """Compose all results anew with the paces that the race has found."""
+        """Compose all points again, with the paces that the race has found."""
         self._raced, self._racing = self._raced or self._racing, False
         self._compose()
 
@@ -184,4 +184,4 @@ class FactoredSearch:
         ]
 
     def _known(self, aim: Aim | None = None) -> Known:
-        return Known(self._results, list(self._flying.values()), self._front_points(), aim)
+        return Known(self._results, list(self._under_way.values()), self._front_points(), aim)

@@ -17,7 +17,7 @@ class JointSearch:
         study: The study that it asks and tells.
     """
 
-    shortest = 0
+    min_iterations = 0
     warm = False
     lanes = 1
 

@@ -96,7 +96,7 @@ class Proposer:
         stream: Random stream; another one draws other candidates.
 
     Attributes:
-        shortest: Iterations of the shortest training in the space.
+        min_iterations: Iterations of the shortest training in the space.
     """
 
     def __init__(self, composition: Composition, default: Params, seed: int, stream: int) -> None:
@@ -106,7 +106,7 @@ class Proposer:
         self._lanes = 1
         iterations = self._space.params["iterations"]
         assert isinstance(iterations, Range)
-        self.shortest, self._longest = int(iterations.low), int(iterations.high)
+        self.min_iterations, self._longest = int(iterations.low), int(iterations.high)
         self._cube = AccuracyCube(self._space)
         self._wished = [self._cube.part({**default, **each}) for each in self._space.start]
         # lengths of runs; each one's own checkpoints are among the shorter ones
@@ -148,7 +148,7 @@ class Proposer:
         again = [
             part
             for part in (self._cube.part(each.params) for each in known.results)
-            if not self._space.refusal(self._asked(part, self.shortest))
+            if not self._space.refusal(self._asked(part, self.min_iterations))
         ]
         parts = [*(part for part, _ in starts), *again, *drawn]
         paces = np.array([self._training_pace(each) for each in parts])
@@ -216,7 +216,7 @@ class Proposer:
         return [
             (part, min(longest, self._longest))
             for part, longest in found.values()
-            if not self._space.refusal(self._asked(part, self.shortest))
+            if not self._space.refusal(self._asked(part, self.min_iterations))
         ]
 
     def _looks(self, known: Known, times: _Array) -> tuple[_Flags, _Array]:
@@ -304,7 +304,7 @@ class Proposer:
         if starts and known.aim is None:
             row = starts[0]
             most = limit_s / candidates.paces[row]
-            length = max(self.shortest, min(candidates.lengths[row], most))
+            length = max(self.min_iterations, min(candidates.lengths[row], most))
         else:
             worth = gains / (candidates.costs + (_TURN * limit_s if known.aim else 0.0))
             most_worth = worth.max(axis=1)

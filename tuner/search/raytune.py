@@ -22,7 +22,7 @@ class RayTuneSearch:
         study: The study in which OptunaSearch keeps its trials; it also ends them.
     """
 
-    shortest = 0
+    min_iterations = 0
     warm = False
     lanes = 1
 

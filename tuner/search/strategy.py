@@ -1,4 +1,4 @@
-"""The interface of search strategies: they decide what to do next, and are told how it ended.
+"""The interface of search strategies: they decide what to do next, and are told the result.
 
 A strategy runs nothing itself. A study carries out its decisions with an executor, a benchmark
 with recorded trainings.
@@ -96,8 +96,11 @@ class Strategy(Protocol):
         """The points derived from the trials."""
 
     @property
-    def shortest(self) -> int:
-        """Iterations of the shortest training of interest; 0 where only a run's end counts."""
+    def min_iterations(self) -> int:
+        """Iterations of the shortest training to consider; 0 where only a run's end counts.
+
+        Trials look at their accuracy from there on, so each gives a learning curve.
+        """
 
     @property
     def warm(self) -> bool:
@@ -105,10 +108,10 @@ class Strategy(Protocol):
 
     @property
     def lanes(self) -> int:
-        """How many trials run at once for their accuracy alone; 1 where times are measured."""
+        """How many trials run at once; above 1, only their accuracies count, not their times."""
 
     def beside(self, point: TrialResult) -> SideBySide | None:
-        """Return how to measure a point's accuracy beside others; ``None`` if not worth it."""
+        """Return how to measure accuracies side by side; ``None`` if not worth it."""
 
     def next(self, view: View) -> Train | Probe | Stop:
         """Decide what to do next. A lack of time is a reason to stop, never an error."""

@@ -63,7 +63,7 @@ class DefaultTrial:
         iterations = space.params["iterations"]
         assert isinstance(iterations, Range)
         self._images = setup.dataset.sizes["validation"]
-        self._shortest = int(iterations.low)
+        self._min_iterations = int(iterations.low)
 
     def measure(self, params: Mapping[str, Any], race: Races | None) -> KnownDefault:
         """Train trial 0, then the whole default if that is needed and there is time for it.
@@ -80,7 +80,7 @@ class DefaultTrial:
             params, part=reference is not None or race is not None
         )
         seed = reference.seed_for(trial.seed) if reference else trial.seed
-        trial = dataclasses.replace(trial, seed=seed, curve=self._shortest)
+        trial = dataclasses.replace(trial, seed=seed, curve=self._min_iterations)
         known = judge(self._run(trial), reference, refusal, self._images)
         if known.result.usable and not known.whole and race is not None:
             known = self._trained_whole(params, known, race)
@@ -191,7 +191,7 @@ class DefaultTrial:
         if train_s > _WHOLE_OF_LEFT * self._schedule.left_s(self._folder.elapsed_s):
             return None
         self._progress.phase("default", "its whole training, as no reference is recorded of it")
-        trial = self._schedule.reference_trial({**params, **setting}, self._shortest)
+        trial = self._schedule.reference_trial({**params, **setting}, self._min_iterations)
         result = self._runs.measure(trial)
         self._folder.keep(result)
         return result

@@ -328,7 +328,7 @@ class StudyLoop:
         trial = self._schedule.search_trial(asked.number, asked.params, limit_s, self._rivals())
         return dataclasses.replace(
             trial,
-            curve=self._strategy.shortest,
+            curve=self._strategy.min_iterations,
             finely=self._looked_at_finely(asked.params),
             warm=self._strategy.warm,
             accuracy_only=asked.pace_s > 0,

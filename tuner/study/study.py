@@ -148,7 +148,7 @@ class _Study:
             self.objectives,
             self.constraints,
             self.setup.dataset.sizes["test"],
-            self.search.shortest,
+            self.search.min_iterations,
             self.search.beside,
         )
         self.loop = StudyLoop(

@@ -1,4 +1,6 @@
-"""Dominance, Pareto fronts and hypervolume; the geometry is done by ``moocore`` (C).
+"""The objectives, dominance, Pareto fronts and hypervolume.
+
+The geometry is done by ``moocore`` (C).
 
 Points are given in the natural sense of each objective (accuracy up, time down); only this module
 flips signs.
@@ -101,10 +103,11 @@ def pareto_front(points: Sequence[Sequence[float]], objectives: Sequence[Objecti
 
 
 def front_shares(drawn: _Array, objectives: Sequence[Objective]) -> list[float]:
-    """Return how often each of n points is on the front, over many draws of the points.
+    """Return how often each of n points is on the front, given samples of their true figures.
 
     Args:
-        drawn: Shape (draws, n, m), the last axis in the order of ``objectives``.
+        drawn: Samples of all points from their uncertainty, shape (draws, n, m), the last axis
+            in the order of ``objectives``.
         objectives: The m objectives.
 
     Returns:

@@ -26,7 +26,7 @@ _Key = tuple[tuple[str, ParamValue], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class PaceProbe:
     """A short training in a warm worker.
 
     Attributes:
@@ -59,22 +59,22 @@ class RuntimeMap:
         settled: Whether everything worth trying was tried.
     """
 
-    def __init__(self, probes: Iterable[Probe] = ()) -> None:
+    def __init__(self, probes: Iterable[PaceProbe] = ()) -> None:
         self.forget()
         for each in probes:
             self.add(each)
 
     def forget(self) -> None:
         """Forget everything."""
-        self.probes: list[Probe] = []
+        self.probes: list[PaceProbe] = []
         self.faults: list[tuple[Params, str]] = []
         self.disturbed = 0
         self.settled = False
-        self._probes: dict[_Key, dict[int, list[Probe]]] = {}
+        self._probes: dict[_Key, dict[int, list[PaceProbe]]] = {}
         self._lines: dict[tuple[str, _Key], tuple[list[float], list[float]]] = {}
         self._spread = 0.0
         self._settings: dict[_Key, dict[str, ParamValue]] = {}
-        self._runs: dict[_Key, list[Probe]] = {}
+        self._runs: dict[_Key, list[PaceProbe]] = {}
         self._excess: dict[_Key, list[float]] | None = None
         self._failures: dict[_Key, int] = {}
         self._given_up: list[_Key] = []
@@ -87,7 +87,7 @@ class RuntimeMap:
         for each in probes:
             self.add(replace(each, iteration_s=factor * each.iteration_s))
 
-    def add(self, probe: Probe) -> None:
+    def add(self, probe: PaceProbe) -> None:
         """Add a measurement."""
         self.probes.append(probe)
         key = _key(probe.setting)
@@ -96,7 +96,7 @@ class RuntimeMap:
         self._lines.clear()
         self._spread, self._excess = 0.0, None
 
-    def add_run(self, run: Probe) -> None:
+    def add_run(self, run: PaceProbe) -> None:
         """Add the time of a whole training, to be compared with the probes of its setting.
 
         A run may take longer than its probes predict because of its setting, or because the
@@ -306,7 +306,7 @@ class RuntimeMap:
     def from_json(cls, text: str) -> RuntimeMap:
         """Read what ``to_json`` wrote. Raises ``ValueError``, ``LookupError`` or ``TypeError``."""
         raw = json.loads(text)
-        found = cls(Probe(**each) for each in raw["probes"])
+        found = cls(PaceProbe(**each) for each in raw["probes"])
         found.faults = [(setting, reason) for setting, reason in raw["faults"]]
         found.disturbed, found.settled = raw["disturbed"], raw["settled"]
         return found

@@ -92,7 +92,7 @@ class Plan:
         test_images: Size of the test split.
         accuracies: The default's own test accuracies known before, one per seed.
         part: Whether only a first part stands for the default, so non-inferiority is not provable.
-        shortest: Iterations of the shortest training of interest, see ``Trial.curve``.
+        min_iterations: Iterations of the shortest training of interest, see ``Trial.curve``.
         reference: Recorded convergence of the default, with which runs at other runtime settings
             are compared; ``None`` without one.
         objectives: Objectives of the front.
@@ -105,7 +105,7 @@ class Plan:
     test_images: int
     accuracies: tuple[float, ...] = ()
     part: bool = False
-    shortest: int = 0
+    min_iterations: int = 0
     reference: Reference | None = None
     objectives: Sequence[Objective] = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
 
@@ -163,7 +163,7 @@ class Plan:
             seed=followed.seed_for(turn) if followed else 1000 * (self.seed + 1) + turn,
             test=share == 1,
             share=share,
-            curve=self.shortest if followed else 0,
+            curve=self.min_iterations if followed else 0,
         )
 
     def _accuracy_trial(self, number: int, turn: int, index: int) -> Trial:

@@ -58,7 +58,7 @@ class Verification:
         objectives: The study's objectives.
         constraints: The study's constraints.
         test_images: Size of the test split.
-        shortest: Iterations of the shortest training of interest.
+        min_iterations: Iterations of the shortest training of interest.
         beside: Tells how to measure a point's accuracy side by side with other runs.
     """
 
@@ -69,12 +69,12 @@ class Verification:
         objectives: Sequence[Objective],
         constraints: Sequence[Constraint],
         test_images: int,
-        shortest: int,
+        min_iterations: int,
         beside: Beside = lambda _point: None,
     ) -> None:
         self._config, self._folder = config, folder
         self._objectives, self._constraints = objectives, constraints
-        self._test_images, self._shortest, self._beside = test_images, shortest, beside
+        self._test_images, self._min_iterations, self._beside = test_images, min_iterations, beside
         self._plan: Plan | None = None
 
     # -- what is known --------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Verification:
             test_images=self._test_images,
             accuracies=known.accuracies,
             part=bool(known.part),
-            shortest=self._shortest,
+            min_iterations=self._min_iterations,
             reference=known.reference,
             objectives=self._objectives,
         )
