@@ -12,7 +12,7 @@ FRAMEWORKS ?= caffe,torch,chainer
 # Real frameworks are tested one at a time, all else side by side.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: install tune test test-all check check-lowest check-newest architecture docs clean packages browser lua
+.PHONY: install tune test test-all coverage check check-lowest check-newest architecture docs clean packages browser lua
 
 install: .venv/installed
 
@@ -57,6 +57,10 @@ test: install packages browser lua
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not (runtime or alone)"
 	$(BIN)/python -m pytest -m "runtime or alone" --frameworks $(FRAMEWORKS)
+
+# Lines and branches that the tests without a framework's runtime reach; the floor is in pyproject.toml.
+coverage: install packages browser lua
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone)" --cov --cov-report=term
 
 test-all: install packages
 	$(BIN)/python -m pytest tests/contract
