@@ -123,7 +123,7 @@ def test_what_was_measured_side_by_side_is_recommended_for_that_alone(home, tmp_
     found = tuner.recommend(**asked, jobs_per_host=2, framework_path=TREE["framework_path"])
     time_s = found["measured"]["train_time_s"]["value"]
     assert found["jobs_per_hour"] == pytest.approx(2 * 3600 / time_s)
-    with pytest.raises(NothingRecommended, match=r"measured with jobs_per_host=1; there is 2"):
+    with pytest.raises(NothingRecommended, match=r"measured with jobs_per_host=1; measured: 2"):
         tuner.recommend(**asked, framework_path=TREE["framework_path"])
 
 
