@@ -86,6 +86,19 @@ def test_one_is_waited_for_until_its_lease_ends(crews, clock):
     assert LEASE_S < clock.now <= LEASE_S + 2
 
 
+def test_one_that_has_ended_the_study_is_not_waited_for(crews, clock):
+    """It beats no more, and is not dead."""
+    one, two = crews
+    two.beat()
+
+    def tick() -> None:
+        clock.now += 1
+        two.note_report(there=True)
+
+    assert not one.outlives("two", tick)
+    assert clock.now <= 2
+
+
 def test_who_leads_publishes_and_who_is_replaced_does_not(crews):
     one, two = crews
     assert not one.leads

@@ -93,7 +93,7 @@ class Crew:
         }
 
     def outlives(self, name: str, tick: Callable[[], None]) -> bool:
-        """Wait until another driver beats, or its lease ends. Return whether it is dead.
+        """Wait until another driver beats or reports, or its lease ends. Return if it is dead.
 
         Args:
             name: Name of the other driver.
@@ -102,7 +102,7 @@ class Crew:
         self._silent_s(name)
         count, _ = self._seen[name]
         while self._silent_s(name) <= LEASE_S:
-            if self._seen[name][0] != count:
+            if self.reported or self._seen[name][0] != count:
                 return False
             tick()
         return True
