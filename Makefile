@@ -60,7 +60,7 @@ test: install packages browser lua
 
 # Lines and branches that the tests without a framework's runtime reach; the floor is in pyproject.toml.
 coverage: install packages browser lua
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone)" --cov --cov-report=term
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone)" --timeout 30 --cov
 
 test-all: install packages
 	$(BIN)/python -m pytest tests/contract
