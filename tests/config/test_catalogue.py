@@ -129,3 +129,9 @@ def test_the_projects_own_folders_are_found():
     for name in ("conf", "search_spaces"):
         assert project_folder(name).is_dir()
         assert isinstance(project_folder(name), Path)
+
+
+@pytest.mark.parametrize("name", ["../caffe", "/etc/passwd", "x" * 300, "", "a/../caffe"])
+def test_a_framework_is_never_a_path(name):
+    with pytest.raises(ConfigError, match="unknown framework"):
+        load_framework(name)

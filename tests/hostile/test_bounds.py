@@ -11,7 +11,7 @@ import pytest
 
 from tests.hostile.conftest import Attack
 from tuner.measure import marked_processes
-from tuner.trials.session import TrialSetup, run_trial
+from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.values.trial import TrialStatus
 
 pytestmark = pytest.mark.timeout(60)
@@ -47,6 +47,13 @@ def test_a_bound_ends_a_trial_by_name(
     assert marked_processes(hostile.marker) == []
     assert list((hostile.folder / "workers").iterdir()) == []
     assert run_trial(hostile, attack("", 2)).status is TrialStatus.COMPLETE
+
+
+def test_a_worker_that_fills_its_own_input_is_not_waited_for(hostile, attack):
+    with WorkerSession(hostile, attack("").params) as session:
+        session.run(attack("fill_input"))
+        assert not session.run(attack("", 2, time_limit_s=2.0)).usable
+        assert session.run(attack("", 3)).status is TrialStatus.COMPLETE
 
 
 def test_a_sparse_file_is_no_larger_than_a_file_may_be(hostile, attack):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -237,3 +238,19 @@ def test_a_fault_that_passes_is_not_remembered(monkeypatch, tmp_path):
     assert sandbox_fault()
     slow.write_text("#!/bin/sh\nexit 0\n")
     assert sandbox_fault() == ""
+
+
+@needs_bwrap
+def test_settings_of_the_kernel_are_read_only_even_for_root(writable):
+    setting = "/proc/sys/kernel/core_pattern"
+    done = run_python(f"open({setting!r}); open({setting!r}, 'r+')", writable=[writable])
+    assert re.search("Read-only file system|Permission denied", done.stderr)
+    if os.geteuid() == 0:  # whom permissions alone would not stop
+        assert "Read-only file system" in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["", "bin"])
+def test_a_program_in_the_home_folder_does_not_open_that_folder(tmp_path, monkeypatch, folder):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    program = tmp_path / folder / "th"
+    assert interpreter_folders(str(program)) == [program]

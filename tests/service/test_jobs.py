@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -351,6 +352,31 @@ def test_a_job_that_cannot_be_kept_is_refused(tmp_path, monkeypatch):
         with pytest.raises(QueueUnwritable, match="No space left"):
             jobs.submit("study", ["framework=x"], {})
         assert jobs.all() == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_job_whose_process_cannot_be_kept_leaves_none_behind(tmp_path, monkeypatch):
+    """It is started again, and may not run twice."""
+    started: list[subprocess.Popen] = []
+    begin = subprocess.Popen
+
+    def note(*words, **how):
+        started.append(begin(*words, **how))
+        monkeypatch.setattr("tuner.service.jobs.write_atomically", full)
+        return started[-1]
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Jobs(tmp_path / "jobs" / "store") as jobs:
+        monkeypatch.setattr("tuner.service.jobs.subprocess.Popen", note)
+        jobs.submit("study", ["framework=no_such_framework"], {})
+        deadline = time.monotonic() + 50
+        while len(started) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [each.poll() for each in started[:-1]] == [-signal.SIGKILL]
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,28 @@ def test_a_study_of_another_version_is_no_fault_of_the_service(tmp_path):
         assert running.stop()[1] == ""
 
 
-def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path):
+def garbled(front: dict) -> dict:
+    """Fronts as nobody but a fault or an intruder writes them."""
+    (point, *_) = front["verified"]
+    lacking = {name: value for name, value in point.items() if name != "train_time_s"}
+    return {
+        "no machine": front | {"machine": None},
+        "no object": [],
+        "no runtime": {**front, "runtime": None, "verified": []},
+        "no time": front | {"verified": [lacking]},
+        "time 0": front | {"verified": [{**point, "train_time_s": {"value": 0}}]},
+        "params": front | {"verified": [{**point, "params": []}]},
+        "trials": {name: value for name, value in front.items() if name != "trials"},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "fault",
+    ["no machine", "no object", "no runtime", "no time", "time 0", "params", "trials"],
+)
+def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, fault):
     keep(tmp_path)
     client = connect(f"sqlite:///{tmp_path}/mlflow.db")
     (experiment,) = [each for each in client.search_experiments() if each.name == "caffe-mnist"]
@@ -170,14 +191,15 @@ def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path):
     client.create_run(experiment.experiment_id, tags=run.data.tags | {STUDY_TAG: "0badbeef"})
     damaged, *_ = client.search_runs([experiment.experiment_id])
     front = tmp_path / "front.json"
-    front.write_text(json.dumps({**json.loads(front.read_text()), "machine": None}))
+    front.write_text(json.dumps(garbled(json.loads(front.read_text()))[fault]))
     client.log_artifact(damaged.info.run_id, str(front))
     client.set_terminated(damaged.info.run_id)
     running = Service(tmp_path)
     try:
         health = running.get("/v1/healthz").json()
         assert (health["status"], health["studies"], health["damaged"]) == ("ok", 1, 1)
-        assert running.get("/v1/recommendations").status_code == 200
+        for page in ("/v1/recommendations", "/v1/pareto", "/v1/studies", "/"):
+            assert running.get(page).status_code == 200
     finally:
         assert running.stop()[1] == ""
 

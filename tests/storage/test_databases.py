@@ -6,6 +6,7 @@ from tuner.storage.databases import (
     DatabaseHeld,
     Hold,
     exclusive,
+    fault_of,
     without_password,
     without_passwords,
 )
@@ -63,3 +64,9 @@ def test_who_uploads_keeps_nobody_from_asking(tmp_path):
     address = f"sqlite:///{tmp_path}/study.db"
     with exclusive(address, Hold.UPLOADS), exclusive(address, wait_s=0.2):
         pass
+
+
+def test_a_fault_shows_no_password_of_an_address():
+    """MLflow's own errors hold the address that was asked."""
+    said = fault_of(ValueError("request to http://me:secret@host:5000/api failed\nadvice"))
+    assert said == "request to http://***@host:5000/api failed"

@@ -33,7 +33,18 @@ def test_what_this_machine_does_not_have_is_replaced_or_left_out():
     assert earlier_points([front({"batch_size": 10**6})], SPACE, DEFAULT, "default") == []
 
 
-@pytest.mark.parametrize("front_of_old", [{}, {"model": "default"}, front()])
+FASTER = {"speedup": {"low": 1.9}}
+
+
+@pytest.mark.parametrize(
+    "front_of_old",
+    [
+        *({}, {"model": "default"}, front(), []),
+        *({"model": "default", "verified": each} for each in (None, [None], [{"comparison": 1}])),
+        {"model": "default", "verified": [{"comparison": FASTER, "params": [1]}]},
+        {"model": "default", "verified": [{"comparison": {"no_loss": True}, "params": {}}]},
+    ],
+)
 def test_an_older_front_without_points_says_nothing(front_of_old):
     assert earlier_points([front_of_old], SPACE, DEFAULT, "default") == []
 

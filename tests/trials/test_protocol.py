@@ -331,6 +331,15 @@ def test_an_accuracy_is_a_fraction(tmp_path, event, name, value):
     assert message == f"{name} is {value!r}, not a fraction from 0 to 1"
 
 
+@pytest.mark.parametrize(
+    ("event", "iteration"),
+    [(CHECKPOINT, 0), (CHECKPOINT, 2**63), (PROGRESS, 1e300), (END, 2**63), (RESULT, 2**63)],
+)
+def test_an_iteration_is_one_that_a_database_holds(tmp_path, event, iteration):
+    said = refusal(as_lines({**event, "iteration": iteration}), tmp_path)
+    assert said == f"event {event['event']!r} is of no iteration: {iteration!r}"
+
+
 @pytest.mark.parametrize("value", [0, 1, 0.5])
 def test_the_ends_of_the_fraction_are_accuracies(tmp_path, value):
     result = taken(as_lines({**RESULT, "val_accuracy": value}), tmp_path).result

@@ -94,6 +94,7 @@ def test_so_it_is_where_the_default_s_seeds_happen_to_agree():
 
 def test_a_perfect_default_is_not_known_exactly():
     assert 0 < min_deviation(1.0, 10_000) < min_deviation(0.99, 10_000)
+    assert min_deviation(0.0, 10_000) == pytest.approx(min_deviation(1.0, 10_000))
     assert min_deviation(0.99, 40_000) == pytest.approx(min_deviation(0.99, 10_000) / 2)
 
 

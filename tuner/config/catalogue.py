@@ -44,7 +44,7 @@ def framework_roots(framework_path: str | None = None) -> list[Path]:
 def framework_folder(name: str, framework_path: str | None = None) -> Path:
     """Return the folder of a framework's worker. Raises ``ConfigError`` if there is none."""
     for root in framework_roots(framework_path):
-        if (root / "frameworks" / name).is_dir():
+        if name in {path.name for path in (root / "frameworks").glob("*") if path.is_dir()}:
             return root / "frameworks" / name
     known = ", ".join(list_frameworks(framework_path))
     raise ConfigError(f"unknown framework {name!r}; choose from: {known}")
@@ -66,7 +66,7 @@ def find_setting_file(group: str, name: str, framework_path: str | None = None) 
     top, _, rest = group.partition("/")
     folders.append(project_folder(top) / rest)
     for folder in folders:
-        if (folder / f"{name}.yaml").is_file():
+        if name in {path.stem for path in folder.glob("*.yaml")}:  # so never a path elsewhere
             return folder / f"{name}.yaml"
     known = ", ".join(sorted({path.stem for each in folders for path in each.glob("*.yaml")}))
     kind = group.removeprefix("conf/").replace("search_spaces", "search space")

@@ -116,13 +116,21 @@ def sandbox_prefix(
 
 
 def interpreter_folders(interpreter: str) -> list[Path]:
-    """Return the installation folders of an interpreter and of its symbolic links' targets."""
+    """Return the installation folders of an interpreter and of its symbolic links' targets.
+
+    The user's home folder is none, though a program may be in its ``bin``; that is itself then.
+    """
     chain, path = [Path(interpreter)], Path(interpreter)
     while path.is_symlink():
         path = path.parent / path.readlink()
         chain.append(path)
     prefixes = [each.parent.parent if each.parent.name == "bin" else each for each in chain]
-    return [each for each in prefixes if len(each.parts) > 2]
+    home = Path.home()
+    found = [
+        path if prefix in (home, *home.parents) else prefix
+        for path, prefix in zip(chain, prefixes, strict=True)
+    ]
+    return [each for each in found if len(each.parts) > 2]
 
 
 def _host_mounts() -> Iterator[str]:
@@ -142,6 +150,8 @@ def _kernel_mounts() -> Iterator[str]:
     yield from ("--remount-ro", "/dev")
     # glibc, OpenMP and MKL read the CPU topology in /sys
     yield from ("--proc", "/proc", "--ro-bind", "/sys", "/sys", *size, "--tmpfs", str(_TMP))
+    # the settings of the host's kernel, which its root could write, core_pattern among them
+    yield from ("--ro-bind", "/proc/sys", "/proc/sys")
 
 
 def _suite_mounts(root: Path, inner: Sequence[Path]) -> Iterator[str]:

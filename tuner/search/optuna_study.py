@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tuner.config.schema import Constraint, SamplerConfig
 from tuner.search.crew import Crew, Driver
 from tuner.search.samplers import make_sampler
-from tuner.storage.databases import exclusive, fault_of, without_password
+from tuner.storage.databases import connect_args, exclusive, fault_of, without_password
 from tuner.values.errors import ConfigError, StorageAway, StorageError
 from tuner.values.pareto import Objective
 from tuner.values.space import Choices, SearchSpace
@@ -116,7 +116,10 @@ class OptunaStudy:
 
     def _create(self, storage: str | None, name: str, *, fresh: bool) -> None:
         """Open the study, or create it and enqueue the default."""
-        self._database = optuna.storages.RDBStorage(storage) if storage else None
+        self._database = None
+        if storage:
+            patience = {"connect_args": connect_args(storage)}
+            self._database = optuna.storages.RDBStorage(storage, engine_kwargs=patience)
         if fresh and self._database:
             with contextlib.suppress(KeyError):  # there was none
                 optuna.delete_study(study_name=name, storage=self._database)

@@ -20,11 +20,13 @@ def main(port: str = "8765", question: str = "healthz") -> int:
     """Return 0 if the service is healthy; else print the fault to standard error and return 1."""
     token = os.environ.get("TUNER_SERVICE_TOKEN", "")
     try:
-        answer = requests.get(
-            f"http://127.0.0.1:{port}/v1/{question}",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=_PATIENCE_S,
-        )
+        with requests.Session() as session:
+            session.trust_env = False  # no proxy is asked, nor told the token
+            answer = session.get(
+                f"http://127.0.0.1:{port}/v1/{question}",
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=_PATIENCE_S,
+            )
     except requests.RequestException as error:
         print(f"the service does not answer: {error}", file=sys.stderr)
         return 1

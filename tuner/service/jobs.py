@@ -281,16 +281,21 @@ class Jobs:
                 ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", job_module, folder],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        with self._change:
-            now = self._jobs[job.id]
-            self._keep(
-                dataclasses.replace(
-                    now,
-                    state=RUNNING if now.state == QUEUED else now.state,
-                    started=now.started or time.time(),
-                    process=(process.pid, started_at(process.pid)),
+        try:
+            with self._change:
+                now = self._jobs[job.id]
+                self._keep(
+                    dataclasses.replace(
+                        now,
+                        state=RUNNING if now.state == QUEUED else now.state,
+                        started=now.started or time.time(),
+                        process=(process.pid, started_at(process.pid)),
+                    )
                 )
-            )
+        except BaseException:  # what is not on record would be started twice
+            process.kill()
+            process.wait()
+            raise
         self._wait(job, process)
         with self._change:
             if self._closing and process.returncode:

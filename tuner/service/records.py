@@ -7,9 +7,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from tuner.config.catalogue import load_framework
 from tuner.measure import fingerprint, machine_facts, parse_cores
@@ -109,37 +110,48 @@ class RecordCache:
         found = load_everything(self.uri, {each.run_id: each for each in self.current.studies})
         studies, evidence = list[StudyRecord](), list[Evidence]()
         damaged: dict[str, str] = {}
+        packages: dict[str, dict[str, str]] = {}  # of each framework, as it is installed here
+        stale: set[str] = set()
         for each in sorted(found.values(), key=lambda study: -study.ended):
-            if each.front.get("framework") in (None, CROSS):
-                continue
             try:
+                if each.front.get("framework") in (None, CROSS):
+                    continue
+                _check_front(each.front)
                 points = evidence_of(each)
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                outdated = self._is_stale(each, packages)
+            except Exception as error:  # whoever writes to MLflow writes any front.json
                 damaged[each.run_id] = f"its front.json lacks or garbles {error}"
                 continue
             studies.append(each)
             evidence += points
+            stale |= {each.run_id} if outdated else set()
         return Snapshot(
             studies=tuple(studies),
             evidence=tuple(evidence),
-            stale=frozenset(_stale(studies, self.framework_path)),
+            stale=frozenset(stale),
             damaged=damaged,
             read_at=time.monotonic(),
         )
 
-
-def _stale(studies: Sequence[StudyRecord], framework_path: str | None) -> Iterator[str]:
-    """Yield the runs of studies that were measured on another machine or with other libraries."""
-    machine = machine_facts(parse_cores(""))
-    packages: dict[str, dict[str, str]] = {}
-    for study in studies:
+    def _is_stale(self, study: StudyRecord, packages: dict[str, dict[str, str]]) -> bool:
+        """Return whether a study was measured on another machine or with other libraries."""
         name, then = str(study.front["framework"]), study.front["machine"]
         if name not in packages:
             packages[name] = {}
             with suppress(TunerError):  # a framework that is unknown here
-                packages[name] = find_runtime(load_framework(name, framework_path)).packages()
+                found = find_runtime(load_framework(name, self.framework_path))
+                packages[name] = found.packages()
+        machine = machine_facts(parse_cores(""))
         # fewer cores or a shared host do not make it another machine
-        use = {name: then[name] for name in ("cores", "jobs_per_host") if name in then}
+        use = {key: then[key] for key in ("cores", "jobs_per_host") if key in then}
         here = fingerprint({**machine, **use}, packages[name])
-        if here != fingerprint(then, study.front["runtime"]):
-            yield study.run_id
+        return here != fingerprint(then, study.front["runtime"])
+
+
+def _check_front(front: Mapping[str, Any]) -> None:
+    """Raise an error, of any kind, if an answer could not be read from a study's front."""
+    front["trials"].items()
+    for point in front["verified"]:
+        point["params"].items()
+        if not 0 < float(point["train_time_s"]["value"]) < math.inf:
+            raise ValueError("train_time_s")

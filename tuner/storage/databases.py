@@ -7,6 +7,7 @@ import enum
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus
 
 from filelock import FileLock, Timeout
@@ -17,8 +18,14 @@ from tuner.values.errors import StorageAway
 
 _HIDDEN = "***"
 _SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a query parameter
+_CREDENTIALS = re.compile(r"://[^/\s]*@")  # of an address in a library's message
 _PATIENCE_S = 300
-_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_PATIENT = {
+    "connect_timeout": 60,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
 """libpq's settings: a server that does not answer for a minute is given up."""
 _IDLE_S = 600  # idle time after which the server ends our session, and with it the lock
 _LIMITS = {
@@ -70,7 +77,7 @@ def exclusive(
         with _held(Path(f"{file}.{suffix}"), wait_s):
             yield
     elif kind == "postgresql":
-        engine = create_engine(address, poolclass=NullPool, connect_args=_KEEPALIVES)
+        engine = create_engine(address, poolclass=NullPool, connect_args=connect_args(address))
         with engine.begin() as connection:
             limits = {**_LIMITS, "lock_timeout": max(1, round(1000 * wait_s))}
             for name, value in limits.items():
@@ -107,7 +114,7 @@ def _taken(place: str, wait_s: float) -> DatabaseHeld:
 
 
 def fault_of(error: BaseException) -> str:
-    """Return the first line of a database's fault, without the advice that libraries add.
+    """Return the first line of a database's fault, without libraries' advice and passwords.
 
     Args:
         error: The exception as raised, by any library.
@@ -118,7 +125,13 @@ def fault_of(error: BaseException) -> str:
         if isinstance(each, DBAPIError) and each.orig is not None:
             said = each.orig
         each = each.__cause__ or each.__context__
-    return (str(said).strip().splitlines() or [type(said).__name__])[0]
+    line = (str(said).strip().splitlines() or [type(said).__name__])[0]
+    return _CREDENTIALS.sub("://***@", line)
+
+
+def connect_args(address: str) -> dict[str, Any]:
+    """Return the arguments of a connection that gives up a server silent for a minute."""
+    return dict(_PATIENT) if _kind(address) == "postgresql" else {}
 
 
 def can_be_held(address: str) -> bool:

@@ -6,6 +6,7 @@ They are not trusted: such points are trained and timed like all others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from tuner.values.space import SearchSpace
@@ -32,20 +33,25 @@ def earlier_points(
         default: Supplies values that an earlier study did not search.
         model: Only studies of this network count.
     """
-    points = [
-        point
-        for front in fronts
-        if front.get("model") == model
-        for point in front.get("verified", [])
-        if _rank(point) != _NOT_WORTH
-    ]
+    ranked = [each for front in fronts for each in _ranked(front, model)]
     found: list[dict[str, Any]] = []
-    for point in sorted(points, key=_rank):  # stable: the most telling study first
-        known = {name: value for name, value in point["params"].items() if name in space.params}
+    for _, earlier in sorted(ranked, key=itemgetter(0)):  # stable: the most telling study first
+        known = {name: value for name, value in earlier.items() if name in space.params}
         params = space.completed({**default, **known})
         if params != default and params not in found and not space.refusal(params):
             found.append(params)
     return found[:_MAX]
+
+
+def _ranked(front: Mapping[str, Any], model: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the rank and the params of the points worth trying; none of a garbled front."""
+    try:
+        if front.get("model") != model:
+            return []
+        ranked = [(_rank(each), dict(each["params"])) for each in front.get("verified", [])]
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return []
+    return [each for each in ranked if each[0] != _NOT_WORTH]
 
 
 def _rank(point: Mapping[str, Any]) -> int:

@@ -165,5 +165,5 @@ def _read_front(client: MlflowClient, parent: Run) -> dict[str, Any] | None:
             return front
     except PermissionError as error:
         raise StorageError(f"{error.filename} cannot be read: {error.strerror}") from error
-    except (MlflowException, OSError, ValueError):
+    except (MlflowException, OSError, ValueError, RecursionError):
         return None  # a study that was cut short has none

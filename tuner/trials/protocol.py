@@ -28,6 +28,7 @@ MAX_EVENTS_BYTES = 64 * 2**20
 """Limit per trial: some days of progress at two events a second, like ``_MAX_EVENTS``."""
 _MAX_EVENTS = 1_000_000
 _MAX_CHECKPOINTS = 10_000
+_MAX_ITERATION = 2**53  # databases hold larger numbers no more
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HALVINGS = 3  # of the iterations, at which accuracy is evaluated before the end
 _FINE = 8  # evaluations per doubling where they are close together
@@ -153,6 +154,8 @@ def _check_figures(name: str, event: Mapping[str, Any]) -> None:
             raise ProtocolError(f"{key} is {value!r}, not a fraction from 0 to 1")
         if value < 0 and key != "loss":
             raise ProtocolError(f"event {name!r} has a {key} below 0: {value!r}")
+        if key == "iteration" and not (name == "checkpoint") <= value <= _MAX_ITERATION:
+            raise ProtocolError(f"event {name!r} is of no iteration: {value!r}")
 
 
 @dataclass

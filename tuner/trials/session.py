@@ -264,11 +264,15 @@ class WorkerSession:
 
 
 def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
-    """Tell a worker to train the trial whose request is in ``folder``."""
+    """Tell a worker to train the trial whose request is in ``folder``.
+
+    It is not waited for. The watch notices a worker that is dead or has filled its own pipe.
+    """
     assert worker.stdin is not None
-    with suppress(BrokenPipeError):  # a worker already dead is noticed by the watch
-        worker.stdin.write(f"{folder}\n".encode())
-        worker.stdin.flush()
+    pipe = worker.stdin.fileno()
+    os.set_blocking(pipe, False)
+    with suppress(BrokenPipeError, BlockingIOError):
+        os.write(pipe, f"{folder}\n".encode())  # shorter than PIPE_BUF: whole, or not at all
 
 
 def _custody(cores: tuple[int, ...]) -> list[str]:

@@ -92,7 +92,7 @@ def min_deviation(accuracy: float, images: int) -> float:
         accuracy: Accuracy of the default (fraction).
         images: Size of the test split.
     """
-    error = max(1 - accuracy, 1 / images)
+    error = min(max(1 - accuracy, 1 / images), 1 - 1 / images)
     return _OF_SAMPLING * math.sqrt(error * (1 - error) / images)
 
 

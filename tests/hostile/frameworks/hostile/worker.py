@@ -145,6 +145,15 @@ def flood_output(trial):
     time.sleep(20)
 
 
+def fill_input(trial):
+    own = os.open("/proc/self/fd/0", os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(own, b"x" * 2**16)
+    os.dup(0)  # open and full, while nothing more is read from it
+    os.dup2(os.pipe()[0], 0)
+
+
 def hide_memory(trial):
     for number in range(4):
         with open(f"/dev/shm/{number}", "wb") as target:
@@ -182,7 +191,7 @@ ATTACKS = {each.__name__: each for each in (
     link_host_files, link_events, pipe_events, folder_events, socket_events, forbid_events,
     forge_earlier, forbid_folders, read_secret, fork_bomb, many_files, deep_folders, large_files,
     sparse_file, flood_events, many_events, flood_checkpoints, flood_output, hide_memory, survive,
-    connect, escape_terminal,
+    fill_input, connect, escape_terminal,
 )}  # fmt: skip
 
 
