@@ -12,6 +12,7 @@ import pytest
 from tests.hostile.conftest import Attack
 from tuner.measure import marked_processes
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
+from tuner.trials.watch import MAX_LOG_BYTES
 from tuner.values.trial import TrialStatus
 
 pytestmark = pytest.mark.timeout(60)
@@ -28,6 +29,9 @@ pytestmark = pytest.mark.timeout(60)
         ("many_events", TrialStatus.INVALID, "10,000 events"),
         ("flood_checkpoints", TrialStatus.INVALID, "10,000 checkpoints"),
         ("hide_memory", TrialStatus.OUT_OF_MEMORY, "256 MiB"),
+        ("hide_in_memfd", TrialStatus.OUT_OF_MEMORY, "256 MiB"),
+        ("hide_deleted_files", TrialStatus.OVER_LIMIT, "64 MiB in its folder"),
+        ("open_files", TrialStatus.OVER_LIMIT, "20,000 files open"),
         ("survive", TrialStatus.LEFT_PROCESSES, "left running"),
     ],
 )
@@ -35,11 +39,11 @@ pytestmark = pytest.mark.timeout(60)
 def test_a_bound_ends_a_trial_by_name(
     hostile: TrialSetup, attack: Attack, monkeypatch, name, status, reason
 ):
-    if name == "large_files":  # no test needs to fill the disk
+    if name in ("large_files", "hide_deleted_files"):  # no test needs to fill the disk
         monkeypatch.setattr("tuner.trials.watch._MAX_BYTES", 64 * 2**20)
     if name == "many_events":  # nor to write for days
         monkeypatch.setattr("tuner.trials.protocol._MAX_EVENTS", 10_000)
-    memory = 256 if name == "hide_memory" else 8 * 1024
+    memory = 256 if status is TrialStatus.OUT_OF_MEMORY else 8 * 1024
     hostile = dataclasses.replace(hostile, memory_limit_bytes=memory * 2**20)
     result = run_trial(hostile, attack(name, time_limit_s=40.0))
     assert result.status is status, result.reason
@@ -60,6 +64,18 @@ def test_a_sparse_file_is_no_larger_than_a_file_may_be(hostile, attack):
     result = run_trial(hostile, attack("sparse_file"))
     assert result.status in (TrialStatus.DISK_FULL, TrialStatus.CRASHED)
     assert run_trial(hostile, attack("", 2)).status is TrialStatus.COMPLETE
+
+
+def test_output_that_grows_unseen_is_cut(hostile, attack):
+    trial = attack("grow_output")
+    run_trial(hostile, trial)
+    assert (hostile.folder / trial.name / "log.txt").stat().st_size <= MAX_LOG_BYTES
+
+
+def test_a_worker_makes_no_namespace_of_its_own(hostile, attack):
+    trial = attack("nest_namespace")
+    run_trial(hostile, trial)
+    assert (hostile.folder / trial.name / "log.txt").read_text().strip() == "kept"
 
 
 @pytest.mark.slow

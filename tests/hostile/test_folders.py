@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.hostile.conftest import SECRET
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.errors import ProtocolError
 from tuner.values.trial import Trial, TrialStatus
 
 pytestmark = pytest.mark.timeout(20)
@@ -18,7 +25,9 @@ def kept_of(setup: TrialSetup, trial: Trial) -> str:
     return "".join(path.read_text(errors="replace") for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("name", ["", "link_host_files", "forbid_folders", "read_secret"])
+@pytest.mark.parametrize(
+    "name", ["", "link_host_files", "forbid_folders", "read_secret", "name_in_long"]
+)
 def test_a_trial_that_only_litters_is_complete(hostile, attack, name):
     trial = attack(name)
     result = run_trial(hostile, trial)
@@ -58,6 +67,21 @@ def test_a_warm_worker_cannot_forge_what_is_kept_of_earlier_trials(hostile, atta
         assert kept_of(hostile, first) == before
 
 
+def test_a_warm_worker_that_spoils_its_folder_is_replaced(hostile, attack, monkeypatch):
+    first, clear = attack("", 1), WorkerFolder.clear
+
+    def clear_and_be_too_late(own: WorkerFolder) -> None:
+        clear(own)
+        if own.path.name == first.name:
+            (own.path / "trial.json").mkdir()
+
+    with WorkerSession(hostile, first.params) as session:
+        assert session.run(first).status is TrialStatus.COMPLETE
+        monkeypatch.setattr(WorkerFolder, "clear", clear_and_be_too_late)
+        assert session.run(attack("", 2)).status is TrialStatus.COMPLETE
+        assert session.run(attack("", 3)).status is TrialStatus.COMPLETE
+
+
 # -- the folder itself --------------------------------------------------------------------------
 
 
@@ -67,7 +91,7 @@ def test_nothing_is_written_through_what_is_there(tmp_path):
     with WorkerFolder(tmp_path / "own") as own:
         (own.path / "stop").symlink_to(target)
         own.touch("stop")
-        with pytest.raises(FileExistsError):
+        with pytest.raises(ProtocolError, match="stop"):
             own.write("stop", "new")
     assert target.read_text() == "old"
     assert not own.path.exists()
@@ -90,3 +114,31 @@ def test_no_more_is_read_than_was_asked_for(tmp_path):
         assert own.read("events.jsonl", 4) == b"0123"
         assert own.read("events.jsonl", 4, 8) == b"89"
         assert own.read("nothing", 4) == b""
+
+
+@pytest.fixture
+def place_of_user() -> Iterator[Path]:
+    """A folder to use without root's right to pass over permissions, which this takes away."""
+    root, kernel = os.geteuid() == 0, ctypes.CDLL(None)
+    with tempfile.TemporaryDirectory() as name:
+        if root:
+            os.chown(name, 65534, -1)
+            kernel.setfsuid(65534)
+        try:
+            yield Path(name)
+        finally:
+            kernel.setfsuid(os.geteuid())
+
+
+@pytest.mark.parametrize("mode", [0, 0o500, 0o300])
+def test_what_the_worker_forbids_is_an_error_of_the_protocol(place_of_user, mode):
+    with WorkerFolder(place_of_user / "own") as own:
+        (own.path / "inner").mkdir()
+        (own.path / "inner" / "large").write_bytes(bytes(2**20))
+        (own.path / "inner").chmod(mode)
+        own.path.chmod(mode)
+        if mode != 0o300:
+            with pytest.raises(ProtocolError, match="stop cannot be used as a file: Permission"):
+                own.touch("stop")
+        assert own.size(100) == (2, pytest.approx(2**20, rel=0.1))
+    assert not own.path.exists()

@@ -14,6 +14,7 @@ from pathlib import Path
 from tuner.config.catalogue import tuner_home
 from tuner.config.schema import FrameworkConfig
 from tuner.runtimes import Runtime, apt_install, find_runtime, sandbox_fault
+from tuner.trials.custody import memory_fault
 from tuner.values.errors import TunerError
 
 MACHINE = "machine"
@@ -126,6 +127,7 @@ def _programs() -> Iterator[Finding]:
     fact, _, remedy = sandbox_fault().partition("; ")
     yield _finding(not fact, fact or "bwrap makes sandboxes", remedy)
     yield Finding(MACHINE, True, _bound_of_processes())
+    yield Finding(MACHINE, True, _bound_of_memory())
     found = shutil.which("mmdebstrap")
     yield _finding(
         bool(found),
@@ -144,6 +146,13 @@ def _bound_of_processes() -> str:
     if os.geteuid() == 0:
         return "worker processes are monitored; the kernel's own limit does not apply to root"
     return "worker processes are monitored, and limited by the kernel (RLIMIT_NPROC)"
+
+
+def _bound_of_memory() -> str:
+    fault = memory_fault()
+    if fault:
+        return f"worker memory is monitored; the kernel does not limit it ({fault})"
+    return "worker memory is monitored, and limited by the kernel (a scope of systemd)"
 
 
 def _framework(runtime: Runtime) -> list[Finding]:

@@ -7,6 +7,7 @@ from ``VmHWM``, not from ``ru_maxrss``, which carries the spawning process's pea
 from __future__ import annotations
 
 from tuner.measure.claims import SCOPE, Claim, CoresTaken, claim
+from tuner.measure.files import NamelessFiles, nameless_files
 from tuner.measure.machine import (
     cpu_flags,
     fingerprint,
@@ -44,6 +45,8 @@ __all__ = [
     "mapped_files",
     "marked_processes",
     "kill_marked",
+    "NamelessFiles",
+    "nameless_files",
     "Usage",
     "ResourceMonitor",
 ]

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.measure.files import scratch_bytes
 from tuner.measure.processes import (
     TICKS_PER_S,
     involuntary_switches,
     process_tree,
     pss_bytes,
     read_process,
-    scratch_bytes,
     status_value,
 )
 

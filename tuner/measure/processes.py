@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import signal
@@ -64,19 +63,6 @@ def user_tasks() -> int:
             if Path(f"/proc/{pid}").stat().st_uid == own:
                 count += status_value(pid, "Threads")
     return count
-
-
-def scratch_bytes(pids: Collection[int]) -> int:
-    """Return the memory that files take in the file systems of the processes' own sandboxes."""
-    found: dict[int, int] = {}
-    for pid, name in itertools.product(pids, ("tmp", "dev/shm")):
-        with suppress(OSError):
-            inside = Path(f"/proc/{pid}/root") / name
-            device = inside.stat().st_dev
-            if device != (Path("/") / name).stat().st_dev:
-                space = os.statvfs(inside)
-                found[device] = (space.f_blocks - space.f_bfree) * space.f_frsize
-    return sum(found.values())
 
 
 def started_at(pid: int) -> float:

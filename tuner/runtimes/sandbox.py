@@ -28,9 +28,12 @@ _SETTINGS = (
     *("group", "nsswitch.conf"),
 )
 _SCRATCH_BYTES = 2**30  # size of /tmp, and of /dev/shm: both are memory
-_seen_to_work: set[str] = set()
-"""``bwrap`` paths that worked in this process; a fault may pass, so it is not remembered."""
 _ISOLATION = ("--unshare-all", "--cap-drop", "ALL", "--die-with-parent")
+# a tmpfs in a namespace of the worker's own would be memory that nobody counts; bwrap from 0.8 on,
+# and not in every container
+_NO_NESTING = ("--unshare-user", "--disable-userns")
+_seen_to_work: dict[str, tuple[str, ...]] = {}
+"""By ``bwrap`` path, what isolates here; a fault may pass, so it is not remembered."""
 
 
 def apt_install(*packages: str) -> str:
@@ -43,17 +46,22 @@ def sandbox_fault() -> str:
     found = shutil.which("bwrap")
     if found is None:
         return f"bwrap is not on PATH; {apt_install('bubblewrap')}"
-    fault = "" if found in _seen_to_work else _probe(found)
-    if not fault:
-        _seen_to_work.add(found)
+    if found in _seen_to_work:
+        return ""
+    fault = ""
+    for isolation in ((*_ISOLATION, *_NO_NESTING), _ISOLATION):
+        fault = _probe(found, isolation)
+        if not fault:
+            _seen_to_work[found] = isolation
+            break
     return fault
 
 
-def _probe(bwrap: str) -> str:
+def _probe(bwrap: str, isolation: Sequence[str]) -> str:
     """Start it once: in containers it may be installed but forbidden."""
     try:
         done = subprocess.run(
-            [bwrap, *_host_mounts(), *_kernel_mounts(), *_ISOLATION, "true"],
+            [bwrap, *_host_mounts(), *_kernel_mounts(), *isolation, "true"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -112,7 +120,8 @@ def sandbox_prefix(
     mounts += ["--remount-ro", "/"]
     start = str(writable[0]) if writable else "/"
     bwrap = shutil.which("bwrap") or "bwrap"
-    return [bwrap, *mounts, *_ISOLATION, "--chdir", start, "--"]
+    isolation = _seen_to_work.get(bwrap, _ISOLATION)
+    return [bwrap, *mounts, *isolation, "--chdir", start, "--"]
 
 
 def interpreter_folders(interpreter: str) -> list[Path]:

@@ -25,9 +25,8 @@ from tuner.config.composing import compose
 from tuner.progress import StudyProgress
 from tuner.storage.databases import without_passwords
 from tuner.storage.study_folder import write_atomically
-from tuner.study.storage_faults import CANNOT_WRITE
 from tuner.study.study import tune
-from tuner.values.errors import StorageAway, TunerError
+from tuner.values.errors import DISK_FAULTS, StorageAway, TunerError
 from tuner.values.trial import TrialKind, TrialResult
 
 JOB, PROGRESS, OUTCOME = "job.json", "progress.json", "outcome.json"
@@ -75,7 +74,7 @@ class _Told(StudyProgress):
 
 def _may_pass(error: TunerError) -> bool:
     cause = error.__cause__
-    full = isinstance(cause, OSError) and cause.errno in CANNOT_WRITE
+    full = isinstance(cause, OSError) and cause.errno in DISK_FAULTS
     return full or isinstance(error, StorageAway)
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.search import STORAGE_FAULTS
 from tuner.storage.databases import fault_of, without_password
-from tuner.values.errors import StorageAway
-
-CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-"""Disk faults, by ``errno``, that are not caused by a setting."""
+from tuner.values.errors import DISK_FAULTS, StorageAway
 
 
 @contextlib.contextmanager
@@ -29,7 +25,7 @@ def reported_faults(folder: Path, storage: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in CANNOT_WRITE:
+        if error.errno not in DISK_FAULTS:
             raise
         place, why = error.filename or folder, error.strerror
     except STORAGE_FAULTS as error:

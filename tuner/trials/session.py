@@ -21,11 +21,12 @@ from typing import Any
 
 from tuner.config.schema import FrameworkConfig, MeasureConfig
 from tuner.datasets.provide import Dataset
-from tuner.measure import MARKER, ResourceMonitor, kill_marked, strangers, user_tasks
+from tuner.measure import MARKER, ResourceMonitor, kill_marked, strangers
 from tuner.runtimes import Runtime
+from tuner.trials.custody import custody
 from tuner.trials.outcome import Failure, Observation, conclude
 from tuner.trials.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
-from tuner.trials.watch import Listener, Watch
+from tuner.trials.watch import MAX_LOG_BYTES, Listener, Watch
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ConfigError, ProtocolError
 from tuner.values.trial import Params, Trial, TrialResult, TrialStatus
@@ -33,8 +34,6 @@ from tuner.values.trial import Params, Trial, TrialResult, TrialStatus
 WORKER_API = Path(__file__).parents[1] / "worker_api"
 _EXIT_GRACE_S = 10.0
 _EXIT_POLL_S = 0.002
-_MAX_FILE_BYTES = 2**30
-_MAX_TASKS = 4096
 _WORKERS = "workers"  # below the folder of the trials: where workers write
 
 
@@ -160,9 +159,7 @@ class WorkerSession:
         folder.mkdir(parents=True)
         request = request_text(trial, setup.dataset, setup.model)
         (folder / REQUEST).write_text(request, encoding="ascii")
-        process, own = self._ensure_worker(trial, folder)
-        own.clear()
-        own.write(REQUEST, request)
+        process, own = self._worker_given(request, trial, folder)
         interval_s = setup.measure.sample_interval_s
         # a warm worker begins as soon as it is told, so watching has to begin before
         watch = Watch(
@@ -206,29 +203,37 @@ class WorkerSession:
         """End the worker; return what it left running, which has been killed."""
         return self._end(at_once=False)
 
-    def _ensure_worker(
-        self, trial: Trial, folder: Path
+    def _worker_given(
+        self, request: str, trial: Trial, folder: Path
     ) -> tuple[subprocess.Popen[bytes], WorkerFolder]:
-        if self._process is None or self._own is None:
-            self._log = folder / "log.txt"
-            self._own = WorkerFolder(self.setup.folder / _WORKERS / trial.name)
-            self._marker = f"{self.setup.marker}/{trial.name}/"
-            setup = self.setup
-            readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
-            command = setup.runtime.command(
-                setup.worker, readable=readable, writable=[self._own.path]
+        """Write a trial's request for the worker, or for a new one if that is impossible."""
+        if self._process is not None and self._own is not None:
+            with suppress(ProtocolError):
+                self._own.clear()
+                self._own.write(REQUEST, request)
+                return self._process, self._own
+            self._end(at_once=True)
+        own = self._own = WorkerFolder(self.setup.folder / _WORKERS / trial.name)
+        own.write(REQUEST, request)
+        self._log = folder / "log.txt"
+        self._marker = f"{self.setup.marker}/{trial.name}/"
+        self._process = self._start(own.path)
+        return self._process, own
+
+    def _start(self, own: Path) -> subprocess.Popen[bytes]:
+        setup = self.setup
+        readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
+        command = setup.runtime.command(setup.worker, readable=readable, writable=[own])
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*custody(setup.cores, setup.memory_limit_bytes), *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=own,
+                env=self._whole_environment(own),
+                start_new_session=True,
             )
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    [*_custody(setup.cores), *command],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    cwd=self._own.path,
-                    env=self._whole_environment(self._own.path),
-                    start_new_session=True,
-                )
-        return self._process, self._own
 
     def _whole_environment(self, home: Path) -> dict[str, str]:
         """Build the environment from scratch; only variables that the runtime names pass."""
@@ -245,11 +250,14 @@ class WorkerSession:
 
     def _end(self, *, at_once: bool) -> str:
         process, self._process = self._process, None
-        if process is None:
-            return ""
-        left = ""
-        if not at_once:
-            left = _wait_for_exit(process)
+        own, self._own = self._own, None
+        left = "" if process is None else self._stop(process, at_once)
+        if own is not None:
+            own.remove()
+        return left
+
+    def _stop(self, process: subprocess.Popen[bytes], at_once: bool) -> str:
+        left = "" if at_once else _wait_for_exit(process)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -257,9 +265,8 @@ class WorkerSession:
             with suppress(BrokenPipeError):
                 process.stdin.close()
         survivors = kill_marked(self._marker, patience_s=0.5)
-        if self._own is not None:
-            self._own.remove()
-            self._own = None
+        if self._log.stat().st_size > MAX_LOG_BYTES:  # it may have grown unseen, all zeros
+            os.truncate(self._log, MAX_LOG_BYTES)
         return left or (f"{survivors} detached processes" if survivors else "")
 
 
@@ -273,23 +280,6 @@ def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
     os.set_blocking(pipe, False)
     with suppress(BrokenPipeError, BlockingIOError):
         os.write(pipe, f"{folder}\n".encode())  # shorter than PIPE_BUF: whole, or not at all
-
-
-def _custody(cores: tuple[int, ...]) -> list[str]:
-    """Return the command prefix that ties a worker to its cores and to this process's life.
-
-    Each of these util-linux commands becomes the next, so no process is added. The worker dies
-    with the tuner, stays on its cores and is killed first when memory runs out. It can neither
-    fill the disk with one file nor dump core. The limit on processes and threads is added to
-    those that the user has now; the kernel does not apply it to root.
-    """
-    return [
-        *("setpriv", "--pdeathsig", "KILL"),
-        *("taskset", "--cpu-list", ",".join(map(str, cores))),
-        *("choom", "--adjust", "1000", "--"),
-        *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0"),
-        *(f"--nproc={user_tasks() + _MAX_TASKS}", "--"),
-    ]
 
 
 def _wait_for_exit(process: subprocess.Popen[bytes]) -> str:

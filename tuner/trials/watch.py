@@ -11,7 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.measure import ResourceMonitor, mapped_files, process_tree
+from tuner.measure import (
+    NamelessFiles,
+    ResourceMonitor,
+    mapped_files,
+    nameless_files,
+    process_tree,
+)
 from tuner.trials.outcome import Failure
 from tuner.trials.protocol import STOP, EventLog, trained_iterations
 from tuner.trials.stopping import can_extend, far_behind
@@ -27,7 +33,9 @@ _POLL_S = (0.002, 0.05)
 _MIN_FREE_DISK_BYTES = 64 * 2**20
 _MAX_PROCESSES = 1000
 _MAX_FILES, _MAX_BYTES = 10_000, 4 * 2**30  # limits of a worker's folder
-_MAX_LOG_BYTES = 64 * 2**20
+_MAX_OPEN = 20_000  # open files of all processes
+MAX_LOG_BYTES = 64 * 2**20
+"""Limit of a worker's output."""
 _COUNT_EVERY_S = 1.0
 
 
@@ -70,6 +78,7 @@ class Watch:
         self._began_s = self._heard_s = time.monotonic()
         self._training = False
         self._weighed = 0
+        self._nameless = NamelessFiles()
         self._next_count_s = self._began_s
 
     def follow(self) -> Failure | None:
@@ -78,15 +87,18 @@ class Watch:
         Returns:
             Why it must be given up; ``None`` if it answered or ended by itself.
         """
+        try:
+            return self._follow()
+        except ProtocolError as error:
+            return TrialStatus.INVALID, str(error)
+
+    def _follow(self) -> Failure | None:
         pause = _POLL_S[0]
         while True:
             dead = self.process.poll() is not None
-            try:
-                heard = self.log.read()
-                while dead and self.log.read():  # this is the last chance to read
-                    heard = True
-            except ProtocolError as error:
-                return TrialStatus.INVALID, str(error)
+            heard = self.log.read()
+            while dead and self.log.read():  # this is the last chance to read
+                heard = True
             if heard:
                 self._hear()
             if dead or self.log.result or self.log.error:
@@ -118,7 +130,7 @@ class Watch:
             return TrialStatus.TIMEOUT, f"not done after {self.trial.time_limit_s:.0f} s"
         if now - self._heard_s > self.stall_limit_s:
             return TrialStatus.STALLED, f"no sign of life for {self.stall_limit_s:.0f} s"
-        if self.monitor.memory_bytes > limit:
+        if self.monitor.memory_bytes + self._nameless.memory_bytes > limit:
             return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
         if shutil.disk_usage(self.folder.path).free < _MIN_FREE_DISK_BYTES:
             return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder.path}"
@@ -132,12 +144,15 @@ class Watch:
         if now < self._next_count_s:
             return ""
         self._next_count_s = now + _COUNT_EVERY_S
-        if self.output.stat().st_size > _MAX_LOG_BYTES:
-            return f"wrote more than {_MAX_LOG_BYTES // 2**20} MiB of output"
+        if self.output.stat().st_size > MAX_LOG_BYTES:
+            return f"wrote more than {MAX_LOG_BYTES // 2**20} MiB of output"
+        self._nameless = nameless_files(self.monitor.tree, _MAX_OPEN)
+        if self._nameless.open > _MAX_OPEN:
+            return f"had more than {_MAX_OPEN:,} files open"
         files, size = self.folder.size(_MAX_FILES)
         if files > _MAX_FILES:
             return f"left more than {_MAX_FILES:,} files in its folder"
-        if size > _MAX_BYTES:
+        if size + self._nameless.disk_bytes > _MAX_BYTES:
             return f"left more than {_MAX_BYTES // 2**20:,} MiB in its folder"
         return ""
 

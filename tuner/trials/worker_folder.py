@@ -2,7 +2,8 @@
 
 A worker may replace any file by a link, a pipe, a device or a folder. The host therefore accesses
 files through a handle of the folder, follows no link, never blocks, and reads only regular files
-up to a given size. Whatever has to last is kept elsewhere, where no worker writes.
+up to a given size. What it cannot do there is a ``ProtocolError``, unless the disk is at fault.
+Whatever has to last is kept elsewhere, where no worker writes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
-from tuner.values.errors import ProtocolError
+from tuner.values.errors import DISK_FAULTS, ProtocolError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -50,14 +52,25 @@ class WorkerFolder:
         self.remove()
 
     def write(self, name: str, text: str) -> None:
-        """Create a file; raise ``FileExistsError`` if anything has that name."""
-        with os.fdopen(os.open(name, _MAKE, 0o644, dir_fd=self._handle), "w") as target:
+        """Create a file.
+
+        Raises:
+            ProtocolError: If anything has that name, or the worker forbids it.
+        """
+        with _blamed_on_worker(name), self._new(name) as target:
             target.write(text)
 
     def touch(self, name: str) -> None:
-        """Create an empty file, unless anything has that name."""
-        with contextlib.suppress(FileExistsError):
-            self.write(name, "")
+        """Create an empty file, unless anything has that name.
+
+        Raises:
+            ProtocolError: If the worker forbids it.
+        """
+        with _blamed_on_worker(name), contextlib.suppress(FileExistsError):
+            self._new(name).close()
+
+    def _new(self, name: str) -> IO[str]:
+        return os.fdopen(os.open(name, _MAKE, 0o644, dir_fd=self._handle), "w")
 
     def read(self, name: str, max_bytes: int, offset: int = 0) -> bytes:
         """Return at most ``max_bytes`` of a file from ``offset`` on; empty if there is no file.
@@ -65,24 +78,28 @@ class WorkerFolder:
         Raises:
             ProtocolError: If it is not a regular file, or the host may not read it.
         """
-        try:
-            handle = os.open(name, _READ, dir_fd=self._handle)
-        except FileNotFoundError:
-            return b""
-        except OSError as error:  # a link, a socket, or without permission
-            raise ProtocolError(f"{name} is not a readable file: {error.strerror}") from None
-        try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise ProtocolError(f"{name} is not a regular file")
-            return os.pread(handle, max_bytes, offset)
-        finally:
-            os.close(handle)
+        with _blamed_on_worker(name):
+            try:
+                handle = os.open(name, _READ, dir_fd=self._handle)
+            except FileNotFoundError:
+                return b""
+            try:
+                if not stat.S_ISREG(os.fstat(handle).st_mode):
+                    raise ProtocolError(f"{name} is not a regular file")
+                return os.pread(handle, max_bytes, offset)
+            finally:
+                os.close(handle)
 
     def size(self, max_entries: int) -> tuple[int, int]:
         """Return the number of files and folders in it, and the bytes they take on the disk.
 
         Counting ends beyond ``max_entries``, or where folders are nested too deeply.
+
+        Raises:
+            ProtocolError: If the worker forbids it.
         """
+        with contextlib.suppress(OSError):
+            os.fchmod(self._handle, 0o700)
         return _size(self._handle, max_entries)
 
     def clear(self) -> None:
@@ -97,13 +114,27 @@ class WorkerFolder:
             self.path.rmdir()
 
 
+@contextlib.contextmanager
+def _blamed_on_worker(name: str) -> Iterator[None]:
+    """Turn what a worker can cause (a link, a socket, no permission) into a protocol error."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FAULTS:
+            raise
+        raise ProtocolError(f"{name} cannot be used as a file: {error.strerror}") from None
+
+
 def _clear(folder: int) -> None:
     """Delete the content of a folder, by its handle; a worker still alive may add to it again.
 
     Folders in an inner folder are moved up first, so that deep nesting cannot prevent deletion.
     """
     for turn in range(_MAX_TURNS):
-        gone = [_delete(folder, *each, f"moved-{turn}") for each in _entries(folder)]
+        gone = [
+            _delete(folder, *each, f"moved-{turn}-{number}")
+            for number, each in enumerate(_entries(folder))
+        ]
         if not any(gone):
             return
 
@@ -117,7 +148,7 @@ def _delete(folder: int, name: str, is_folder: bool, moved: str) -> bool:
         with _open_folder(name, folder) as inner:
             for index, (deeper, nested) in enumerate(_entries(inner)):
                 if nested:
-                    to = f"{moved}-{name[:100]}-{index}"
+                    to = f"{moved}-{index}"
                     os.rename(deeper, to, src_dir_fd=inner, dst_dir_fd=folder)
                 else:
                     os.unlink(deeper, dir_fd=inner)
@@ -135,19 +166,30 @@ def _size(folder: int, max_entries: int, depth: int = 0) -> tuple[int, int]:
     with os.scandir(folder) as entries:
         for each in entries:
             count += 1
-            with contextlib.suppress(OSError):  # the worker may delete it meanwhile
+            with _unless_deleted():
                 size += each.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
                 if each.is_dir(follow_symlinks=False):
                     inner.append(each.name)
             if count > max_entries:
                 return count, size
     for name in inner:
-        with contextlib.suppress(OSError), _open_folder(name, folder) as handle:
+        with _unless_deleted(), _open_folder(name, folder) as handle:
             more, bytes_more = _size(handle, max_entries - count, depth + 1)
             count, size = count + more, size + bytes_more
         if count > max_entries:
             break
     return count, size
+
+
+@contextlib.contextmanager
+def _unless_deleted() -> Iterator[None]:
+    """Pass over what the worker deletes or replaces meanwhile, but not over what it forbids."""
+    try:
+        yield
+    except PermissionError:
+        raise ProtocolError("the worker forbids the host to look into its folder") from None
+    except OSError:
+        pass
 
 
 def _entries(folder: int) -> list[tuple[str, bool]]:

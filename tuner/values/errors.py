@@ -5,8 +5,12 @@ A message is one line: the fact, the value received, the remedy.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""``errno`` of faults of the disk, which no setting and no worker's permissions cause."""
 
 
 class TunerError(Exception):

@@ -5,6 +5,7 @@ leaves undone.
 """
 
 import contextlib
+import ctypes
 import os
 import socket
 import time
@@ -161,6 +162,46 @@ def hide_memory(trial):
     time.sleep(20)
 
 
+def hide_in_memfd(trial):
+    own = os.memfd_create("hidden")
+    for _ in range(4):
+        os.write(own, bytes(100 * 2**20))
+    time.sleep(20)
+
+
+def hide_deleted_files(trial):
+    for number in range(6):
+        path = os.path.join(trial.folder, str(number))
+        handle = os.open(path, os.O_RDWR | os.O_CREAT)
+        os.posix_fallocate(handle, 0, 16 * 2**20)
+        os.unlink(path)
+    time.sleep(20)
+
+
+def open_files(trial):
+    for _ in range(4):
+        if os.fork() == 0:
+            with contextlib.suppress(OSError):
+                while True:
+                    os.open("/dev/null", os.O_RDONLY)
+            time.sleep(20)
+            os._exit(0)
+    time.sleep(20)
+
+
+def nest_namespace(trial):
+    new_user = 0x10000000
+    print("nested" if ctypes.CDLL(None).unshare(new_user) == 0 else "kept", flush=True)
+
+
+def grow_output(trial):
+    os.ftruncate(1, 900 * 2**20)
+
+
+def name_in_long(trial):
+    os.makedirs(os.path.join(trial.folder, "\U0001f600" * 63, "inner", "innermost"))
+
+
 def survive(trial):
     if os.fork() == 0:
         os.setsid()
@@ -191,7 +232,8 @@ ATTACKS = {each.__name__: each for each in (
     link_host_files, link_events, pipe_events, folder_events, socket_events, forbid_events,
     forge_earlier, forbid_folders, read_secret, fork_bomb, many_files, deep_folders, large_files,
     sparse_file, flood_events, many_events, flood_checkpoints, flood_output, hide_memory, survive,
-    fill_input, connect, escape_terminal,
+    fill_input, connect, escape_terminal, hide_in_memfd, hide_deleted_files, open_files,
+    nest_namespace, grow_output, name_in_long,
 )}  # fmt: skip
 
 
