@@ -12,7 +12,7 @@ import pytest
 
 from tests.hostile.conftest import SECRET
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
-from tuner.trials.worker_folder import WorkerFolder
+from tuner.trials.worker_folder import WorkerFolder, empty_if_large
 from tuner.values.errors import ProtocolError
 from tuner.values.trial import Trial, TrialStatus
 
@@ -114,6 +114,16 @@ def test_no_more_is_read_than_was_asked_for(tmp_path):
         assert own.read("events.jsonl", 4) == b"0123"
         assert own.read("events.jsonl", 4, 8) == b"89"
         assert own.read("nothing", 4) == b""
+
+
+def test_a_folder_that_workers_share_is_emptied_once_it_is_large(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "compiled").write_bytes(bytes(2**20))
+    empty_if_large(tmp_path, max_entries=2, max_bytes=2**21)
+    assert (tmp_path / "inner" / "compiled").exists()
+    empty_if_large(tmp_path, max_entries=1, max_bytes=2**21)
+    assert list(tmp_path.iterdir()) == []
+    empty_if_large(tmp_path / "missing", 1, 1)
 
 
 @pytest.fixture

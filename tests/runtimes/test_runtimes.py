@@ -112,6 +112,15 @@ def test_what_workers_compile_is_kept_between_trials(tmp_path, script, folder):
     assert not find_runtime(framework(), tmp_path / "other").cache.exists()
 
 
+def test_what_other_code_compiled_is_not_loaded(tmp_path):
+    caches = []
+    for code in ("one", "one", "two"):
+        runtime = find_runtime(framework(cache=True), tmp_path)
+        runtime.divide_cache({"worker.py": code})
+        caches.append(runtime.cache)
+    assert caches[0] == caches[1] != caches[2]
+
+
 def test_a_command_that_went_away_is_not_installed(tmp_path, monkeypatch):
     command = tmp_path / "bin" / "example-python"
     command.parent.mkdir()
@@ -215,7 +224,7 @@ def test_removing_takes_outdated_definitions_and_downloads_along(tmp_path):
     runtime.install()
     outdated = runtime.folder.with_name("example-00000000")
     other = runtime.folder.with_name("example-two-00000000")
-    compiled = runtime.cache.with_name(outdated.name)
+    compiled = runtime.cache.parent.with_name(outdated.name)
     for each in (outdated, other, compiled, runtime.downloads):
         each.mkdir(parents=True)
     runtime.remove()

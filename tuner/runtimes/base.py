@@ -17,7 +17,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +55,8 @@ class Runtime(abc.ABC):
         folder: Where it is installed; named after its definition, so a changed definition is
             another runtime.
         downloads: Folder of files fetched for it, so that a second attempt need not fetch them.
-        cache: Folder for what its workers compile; used if its configuration asks for one.
+        cache: Folder for what its workers compile; used if its configuration asks for one. Those
+            that run other code have another one, see ``divide_cache``.
         log: Output of the commands that installed it.
     """
 
@@ -66,8 +67,19 @@ class Runtime(abc.ABC):
         self.framework, self._confined = framework, sandbox
         self.folder = home / "runtimes" / f"{framework.name}-{_fingerprint(framework)}"
         self.downloads = home / "downloads" / framework.name
-        self.cache = home / "caches" / self.folder.name
+        self.cache = home / "caches" / self.folder.name / "check"
         self.log = self.folder.with_name(f"{self.folder.name}.log")
+
+    def divide_cache(self, code: Mapping[str, str]) -> None:
+        """Keep what workers of this code compile apart from what others compile.
+
+        A worker loads what earlier ones compiled, so these must have run the same code.
+
+        Args:
+            code: Digest of each of the workers' files, by name.
+        """
+        digest = hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()
+        self.cache = self.cache.with_name(digest[:16])
 
     @property
     @abc.abstractmethod
@@ -230,7 +242,7 @@ class Runtime(abc.ABC):
         with self._locked(no_progress):
             self._clear_leftovers()
             own = re.compile(rf"{re.escape(self.framework.name)}-[0-9a-f]{{8}}")
-            for place in (self.folder.parent, self.cache.parent):
+            for place in (self.folder.parent, self.cache.parent.parent):
                 for folder in place.glob("*"):
                     if own.fullmatch(folder.name):
                         delete_tree(folder)

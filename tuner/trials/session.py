@@ -27,13 +27,14 @@ from tuner.trials.custody import custody
 from tuner.trials.outcome import Failure, Observation, conclude
 from tuner.trials.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
 from tuner.trials.watch import MAX_LOG_BYTES, Listener, Watch
-from tuner.trials.worker_folder import WorkerFolder
+from tuner.trials.worker_folder import WorkerFolder, empty_if_large
 from tuner.values.errors import ConfigError, ProtocolError
 from tuner.values.trial import Params, Trial, TrialResult, TrialStatus
 
 WORKER_API = Path(__file__).parents[1] / "worker_api"
 _EXIT_GRACE_S = 10.0
 _EXIT_POLL_S = 0.002
+_MAX_CACHE_FILES, _MAX_CACHE_BYTES = 50_000, 2**30  # what compiled code may take
 _WORKERS = "workers"  # below the folder of the trials: where workers write
 
 
@@ -70,14 +71,19 @@ class TrialSetup:
         """
         return {
             "framework": dataclasses.asdict(self.framework),
-            "files": {
-                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-                for path in sorted(self.worker.parent.iterdir())
-                if path.is_file()
-            },
+            "files": worker_files(self.worker),
             "data": [self.dataset.digest, self.model],
             "machine": [fingerprint, self.cores, self.memory_limit_bytes],
         }
+
+
+def worker_files(worker: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file beside a worker's script, by name, its own included."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(worker.parent.iterdir())
+        if path.is_file()
+    }
 
 
 def run_trial(
@@ -265,6 +271,7 @@ class WorkerSession:
             with suppress(BrokenPipeError):
                 process.stdin.close()
         survivors = kill_marked(self._marker, patience_s=0.5)
+        empty_if_large(self.setup.runtime.cache, _MAX_CACHE_FILES, _MAX_CACHE_BYTES)
         if self._log.stat().st_size > MAX_LOG_BYTES:  # it may have grown unseen, all zeros
             os.truncate(self._log, MAX_LOG_BYTES)
         return left or (f"{survivors} detached processes" if survivors else "")

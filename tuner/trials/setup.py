@@ -11,7 +11,7 @@ from tuner.config.schema import ExecutorConfig, TuneConfig
 from tuner.datasets.provide import Dataset, load_dataset
 from tuner.progress import StudyProgress
 from tuner.runtimes import Runtime, ensure_installed, find_runtime
-from tuner.trials.session import TrialSetup
+from tuner.trials.session import TrialSetup, worker_files
 from tuner.values.errors import ConfigError
 
 UNCONFINED = (
@@ -96,12 +96,14 @@ def make_setup(
     total = measure.total_memory_bytes()
     share = config.executor.memory_share / len(core_sets(config.executor))
     limit = config.executor.memory_limit_mb * 2**20 or int(share * total)
+    worker = worker_script(config.framework, config.framework_path)
+    runtime.divide_cache(worker_files(worker))
     return TrialSetup(
         framework=config.framework,
         runtime=runtime,
         dataset=dataset,
         model=config.model,
-        worker=worker_script(config.framework, config.framework_path),
+        worker=worker,
         folder=folder,
         marker=marker,
         cores=cores,

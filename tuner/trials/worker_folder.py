@@ -114,6 +114,21 @@ class WorkerFolder:
             self.path.rmdir()
 
 
+def empty_if_large(path: Path, max_entries: int, max_bytes: int) -> None:
+    """Delete the content of a folder that workers write to if it has more than that."""
+    try:
+        handle = os.open(path, _FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        entries, size = _size(handle, max_entries)
+    except ProtocolError:
+        entries, size = max_entries + 1, 0
+    if entries > max_entries or size > max_bytes:
+        _clear(handle)
+    os.close(handle)
+
+
 @contextlib.contextmanager
 def _blamed_on_worker(name: str) -> Iterator[None]:
     """Turn what a worker can cause (a link, a socket, no permission) into a protocol error."""
