@@ -246,6 +246,33 @@ def test_a_second_service_answers_but_takes_no_jobs(refusing):
     assert second.stop() == (0, "")
 
 
+def test_a_second_service_takes_over_when_the_first_ends(tmp_path):
+    folder = tmp_path / "jobs" / "store"
+    with Jobs(folder) as first, Jobs(folder) as second:
+        with pytest.raises(ConfigError, match="another service"):
+            second.submit("study", ["framework=x"], {})
+        seen = first.submit("study", ["framework=no_such_framework"], {})
+        assert _end_of(second, seen).state == FAILED
+        first.__exit__()
+        deadline = time.monotonic() + 30
+        while not second._lock.is_locked and time.monotonic() < deadline:
+            time.sleep(0.05)
+        job = second.submit("study", ["framework=no_such_framework"], {})
+        assert "no_such_framework" in _end_of(second, job).reason
+    assert folder.stat().st_mode & 0o77 == 0, "requests may hold passwords"
+
+
+def test_a_job_that_cannot_be_run_lets_others_pass(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.service.jobs._PAUSE_S", 0.1)
+    with Jobs(tmp_path / "jobs" / "store") as jobs:
+        with jobs._change:  # before its thread sees the job
+            stuck = jobs.submit("study", ["framework=no_such_framework"], {})
+            (jobs.folder / stuck.id / "log.txt").mkdir()
+        other = jobs.submit("study", ["framework=no_such_framework"], {})
+        assert _end_of(jobs, other).state == FAILED
+        assert jobs.get(stuck.id).state == QUEUED
+
+
 def test_the_queue_has_an_end_and_damaged_jobs_stop_no_other(tmp_path):
     folder = tmp_path / "jobs" / "store"
     (folder / "job-damaged").mkdir(parents=True)
@@ -324,7 +351,7 @@ def test_a_job_waits_for_an_mlflow_that_is_away(tmp_path, monkeypatch):
         while not jobs.fault and time.monotonic() < until:
             time.sleep(0.05)
         waiting = jobs.get(job.id)
-        assert waiting.state == RUNNING
+        assert waiting.state == QUEUED
         assert f"127.0.0.1:{port}" in waiting.reason
         assert f"127.0.0.1:{port}" in jobs.fault
         jobs.stop(waiting)

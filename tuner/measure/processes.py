@@ -66,11 +66,14 @@ def user_tasks() -> int:
 
 
 def started_at(pid: int) -> float:
-    """Return when a process started, seconds since the epoch; 0 if it does not exist."""
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return 0.0
+    """Return when a process started, seconds since boot; 0 if it does not exist.
+
+    Together with the pid it identifies a process, whatever happens to the clock.
+    """
+    with suppress(OSError):
+        rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2]
+        return int(rest.split()[19]) / TICKS_PER_S  # field 22 of proc_pid_stat(5)
+    return 0.0
 
 
 def process_tree(root: int) -> list[int]:

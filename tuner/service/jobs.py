@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -103,7 +104,8 @@ class Jobs:
     """The queue of one store, and the thread that runs its jobs inside a ``with`` block.
 
     Args:
-        folder: Where jobs are kept. Only one service at a time runs them; others can read.
+        folder: Where jobs are kept. Only one service at a time runs them; others can read, and
+            one of them takes over when that service ends.
 
     Attributes:
         fault: Why no job can be run for now; empty if jobs can run.
@@ -117,6 +119,7 @@ class Jobs:
         self.fault = ""
         self._closing = False
         self._process: subprocess.Popen[bytes] | None = None
+        self._failed_attempts: Counter[str] = Counter()  # by job, since it was last run to its end
         self._thread = threading.Thread(target=self._work, daemon=True, name="jobs")
         self._lock = FileLock(
             self.folder.with_name(f"{self.folder.name}.lock"), thread_local=False
@@ -124,40 +127,58 @@ class Jobs:
 
     def __enter__(self) -> Jobs:
         self.folder.mkdir(parents=True, exist_ok=True)
-        with suppress(Timeout):
-            self._lock.acquire(timeout=0)
-        for path in self.folder.glob(f"*/{JOB}"):
-            with suppress(OSError, ValueError, TypeError):  # a damaged one does not affect others
-                job = StudyJob(**json.loads(path.read_text(encoding="utf-8")))
-                self._jobs[job.id] = job
-        if self._lock.is_locked:
-            self._thread.start()
+        self.folder.chmod(0o700)  # requests may hold passwords of addresses
+        self._load()
+        self._take_over()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._change:
             self._closing = True
             self._change.notify_all()
-        if self._lock.is_locked:
-            self._thread.join()
-            self._lock.release()
+        self._thread.join()
+        self._lock.release()
 
     @property
     def alive(self) -> bool:
-        """Whether jobs are run here or by another service."""
-        return self._thread.is_alive() or not self._lock.is_locked
+        """Whether jobs are run, here or by another service."""
+        return self._thread.is_alive()
+
+    def _take_over(self) -> bool:
+        """Take the queue unless another service runs it; return whether this one has it."""
+        with self._change:
+            if not self._lock.is_locked:
+                with suppress(Timeout):
+                    self._lock.acquire(timeout=0)
+                    self._load()
+            return self._lock.is_locked
+
+    def _load(self) -> None:
+        found = {}
+        for path in self.folder.glob(f"*/{JOB}"):
+            with suppress(OSError, ValueError, TypeError):  # a damaged one does not affect others
+                job = StudyJob(**json.loads(path.read_text(encoding="utf-8")))
+                found[job.id] = job
+        self._jobs = found
 
     # -- what clients do ------------------------------------------------------------------------
 
     def all(self) -> list[StudyJob]:
         """Return all jobs, newest first."""
         with self._change:
+            self._follow()
             return sorted(self._jobs.values(), key=lambda each: (-each.turn, -each.submitted))
 
     def get(self, job_id: str) -> StudyJob | None:
         """Return a job by its id; ``None`` if it is unknown."""
         with self._change:
+            self._follow()
             return self._jobs.get(job_id)
+
+    def _follow(self) -> None:
+        if not self._lock.is_locked:  # another service changes them
+            self._load()
 
     def progress(self, job: StudyJob) -> dict[str, Any]:
         """Return the progress that the job's process wrote last; empty before the first time."""
@@ -208,6 +229,9 @@ class Jobs:
 
     def _work(self) -> None:
         """Run jobs until the service closes; a failure of one does not affect the others."""
+        while not self._take_over():
+            if self._closes_within(_POLL_S):
+                return
         while True:
             with self._change:
                 job = self._next()
@@ -225,11 +249,15 @@ class Jobs:
             except (OSError, _Waits) as error:  # it may pass, such as too many processes
                 self.fault = f"{job.id} cannot be run at the moment: {error}"
                 _log.warning(self.fault)
-                with self._change:
-                    self._change.wait_for(lambda: self._closing, _PAUSE_S)
+                self._failed_attempts[job.id] += 1
+                self._closes_within(_PAUSE_S)
             except Exception as error:
                 _log.exception("%s failed", job.id)
                 self._give_up(job, f"{type(error).__name__}: {error}")
+
+    def _closes_within(self, seconds: float) -> bool:
+        with self._change:
+            return self._change.wait_for(lambda: self._closing, seconds)
 
     def _work_off(self, job: StudyJob) -> None:
         if job.state == STOPPING:  # an earlier service was asked to stop it
@@ -256,11 +284,17 @@ class Jobs:
                 del self._jobs[each.id]
 
     def _next(self) -> StudyJob | None:
-        """Return the job to resume, else the one that has waited longest."""
-        waiting = [each for each in self._jobs.values() if each.state in OPEN]
-        order = {STOPPING: 0, RUNNING: 1, QUEUED: 2}
+        """Return the job to resume, else the one that has waited longest.
+
+        One that could not be run lets those pass of which fewer attempts failed.
+        """
+
+        def order(job: StudyJob) -> tuple[float, ...]:
+            states = {STOPPING: 0, RUNNING: 1, QUEUED: 2}
+            return self._failed_attempts[job.id], states[job.state], job.turn, job.submitted
+
         return min(
-            waiting, key=lambda each: (order[each.state], each.turn, each.submitted), default=None
+            (job for job in self._jobs.values() if job.state in OPEN), key=order, default=None
         )
 
     def _outlive(self, job: StudyJob) -> bool:
@@ -269,9 +303,8 @@ class Jobs:
         Return whether it has ended; ``False`` means that this service closes first.
         """
         while job.process and started_at(int(job.process[0])) == job.process[1]:
-            with self._change:
-                if self._change.wait_for(lambda: self._closing, _POLL_S):
-                    return False
+            if self._closes_within(_POLL_S):
+                return False
         return True
 
     def _run(self, job: StudyJob) -> None:
@@ -302,7 +335,9 @@ class Jobs:
                 return  # interrupted, killed or without MLflow: the next service resumes it
             ended = self._ended(self._jobs[job.id], process.returncode)
             if process.returncode == os.EX_TEMPFAIL and ended.state == FAILED:
-                self._jobs[job.id] = dataclasses.replace(self._jobs[job.id], reason=ended.reason)
+                self._jobs[job.id] = dataclasses.replace(
+                    self._jobs[job.id], state=QUEUED, reason=ended.reason, process=()
+                )
                 raise _Waits(ended.reason)
             self._keep(ended)
 
