@@ -451,7 +451,8 @@ def test_a_command_that_fails_is_one_line_with_its_log(tmp_path):
 
 
 def test_what_installs_inherits_proxies_and_no_secret(tmp_path, monkeypatch):
-    for name in ("HTTPS_PROXY", "TUNER_SERVICE_TOKEN", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY"):
+    secrets = ("TUNER_STORAGE", "DATABASE_URL", "PGPASSWORD", "AWS_SECRET_ACCESS_KEY")
+    for name in ("HTTPS_PROXY", *secrets):
         monkeypatch.setenv(name, f"value of {name}")
     run_logged(["env"], tmp_path / "log", tmp_path)
     said = (tmp_path / "log").read_text()

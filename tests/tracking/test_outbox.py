@@ -45,9 +45,12 @@ class Fickle:
 
     def __init__(self, tracker: Tracker):
         self.tracker, self.fault, self.attempts = tracker, None, 0
+        self.stuck: set[str] = set()
 
     def log_trial(self, result, folder):
         self.attempts += 1
+        if result.trial.name in self.stuck:
+            raise AWAY
         if self.fault:
             self.tracker._create(result.trial.name, {
                 "trial": result.trial.name, "mlflow.parentRunId": self.tracker.run_id,
@@ -176,6 +179,16 @@ def test_what_mlflow_refuses_keeps_nothing_else_back(tmp_path, tracker, outbox, 
     assert finish(outbox)
     assert names_in(tmp_path, tracker) == [("search-0002", "FINISHED")]
     assert ["metric too long" in each for each in said] == [True]
+
+
+def test_what_mlflow_never_accepts_keeps_nothing_else_back(tmp_path, tracker, outbox, clock, said):
+    tracker.stuck = {"search-0001"}
+    for number in (1, 2, 3):
+        outbox.send(make_result(number, 0.99, 10.0), tmp_path)
+        clock.now += 60
+    assert finish(outbox)
+    assert names_in(tmp_path, tracker) == [(f"search-000{n}", "FINISHED") for n in (2, 3)]
+    assert "does not accept these, which stay in the study's folder: search-0001" in said[-1]
 
 
 class Server:

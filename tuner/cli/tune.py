@@ -34,9 +34,9 @@ def tune_command(words: Sequence[str]) -> int:
     python -m tuner help lists the settings that matter most, python -m tuner config all.
     """
     from tuner.config.composing import run_each
-    from tuner.storage.databases import without_passwords
+    from tuner.values.addresses import without_password
 
-    command = shlex.join(["python", "-m", "tuner", *without_passwords(words)])
+    command = shlex.join(["python", "-m", "tuner", *map(without_password, words)])
     codes: list[int] = []
     failures: list[Exception] = []
 

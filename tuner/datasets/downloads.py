@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from tuner.config.schema import DatasetConfig
 from tuner.progress import ProgressCallback, no_progress
+from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, DatasetUnavailable
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Source:
         return Path(self.address).expanduser()
 
     def __str__(self) -> str:
-        shown = _without_password(self.address)
+        shown = without_password(self.address)
         return shown if shown == self.name else f"{self.name} {shown}"
 
 
@@ -83,11 +84,11 @@ def find_sources(config: DatasetConfig) -> list[Source]:
         if "://" in own and not own.startswith(("http://", "https://", "file://")):
             raise ConfigError(
                 f"{_MIRROR_VARIABLE} must be a folder, a file:// or an http(s):// address, "
-                f"got {_without_password(own)!r}"
+                f"got {without_password(own)!r}"
             )
         sources.append(Source(_MIRROR_VARIABLE, f"{own}/{config.folder or config.name}"))
     mirrors = [mirror.rstrip("/") for mirror in config.mirrors]
-    return sources + [Source(_without_password(mirror), mirror) for mirror in mirrors]
+    return sources + [Source(without_password(mirror), mirror) for mirror in mirrors]
 
 
 def fetch_files(
@@ -282,9 +283,3 @@ def _connect(address: str, outcome: list[str]) -> None:
             outcome[0] = ""
     except (OSError, ValueError) as error:
         outcome[0] = f"cannot be reached: {getattr(error, 'strerror', None) or error}"
-
-
-def _without_password(address: str) -> str:
-    scheme, separator, rest = address.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}" if separator else address

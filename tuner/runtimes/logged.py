@@ -15,7 +15,12 @@ from pathlib import Path
 from tuner.values.errors import RuntimeUnavailable
 
 _MARK = "TUNER_INSTALLS"
-_SECRET = re.compile("TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|PRIVATE|ACCESS_KEY", re.IGNORECASE)
+_INHERITED = re.compile(
+    r"(PIP|UV|LC|XDG)_\w+|PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|TZ|TMPDIR|LD_LIBRARY_PATH|NETRC"
+    r"|(HTTP|HTTPS|FTP|NO|ALL)_PROXY|SSL_CERT_(FILE|DIR)|(CURL|REQUESTS)_CA_BUNDLE",
+    re.IGNORECASE,
+)
+"""Variables that say where and how to install: proxies, certificates, package indexes."""
 _POLL_S = 0.2
 _END_GRACE_S = 5.0
 _LUA_TRACEBACK = "stack traceback:"
@@ -73,12 +78,8 @@ def _bound_to_us() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's variables (proxies, certificates), without secrets and ``PYTHON*``."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not (name.startswith("PYTHON") or _SECRET.search(name))
-    }
+    """Return the variables that a command needs of this process's, and no others."""
+    kept = {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
     return kept | {"LC_ALL": "C.UTF-8", "PIP_NO_INPUT": "1"}
 
 

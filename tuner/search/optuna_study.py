@@ -20,7 +20,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from tuner.config.schema import Constraint, SamplerConfig
 from tuner.search.crew import Crew, Driver
 from tuner.search.samplers import make_sampler
-from tuner.storage.databases import connect_args, exclusive, fault_of, without_password
+from tuner.storage.databases import connect_args, exclusive, fault_of
+from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, StorageAway, StorageError
 from tuner.values.pareto import Objective
 from tuner.values.space import Choices, SearchSpace

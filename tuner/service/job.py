@@ -23,9 +23,9 @@ from typing import Any
 
 from tuner.config.composing import compose
 from tuner.progress import StudyProgress
-from tuner.storage.databases import without_passwords
 from tuner.storage.study_folder import write_atomically
 from tuner.study.study import tune
+from tuner.values.addresses import without_password
 from tuner.values.errors import DISK_FAULTS, StorageAway, TunerError
 from tuner.values.trial import TrialKind, TrialResult
 
@@ -82,7 +82,7 @@ def main(folder: Path) -> int:
     """Run the job of a folder and return the exit code of the command line."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = json.loads((folder / JOB).read_text(encoding="utf-8"))["words"]
-    command = shlex.join(["python", "-m", "tuner", *without_passwords(words)])
+    command = shlex.join(["python", "-m", "tuner", *map(without_password, words)])
     told = _Told(folder / PROGRESS)
     try:
         result = tune(compose(words), told, command=command)

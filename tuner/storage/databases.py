@@ -1,24 +1,20 @@
-"""Databases by address: locked by one process at a time, shown without passwords."""
+"""Databases by address, locked by one process at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_plus
 
 from filelock import FileLock, Timeout
 from sqlalchemy import NullPool, create_engine, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from tuner.values.addresses import without_password
 from tuner.values.errors import StorageAway
 
-_HIDDEN = "***"
-_SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)  # in the name of a query parameter
-_CREDENTIALS = re.compile(r"://[^/\s]*@")  # of an address in a library's message
 _PATIENCE_S = 300
 _PATIENT = {
     "connect_timeout": 60,
@@ -126,7 +122,7 @@ def fault_of(error: BaseException) -> str:
             said = each.orig
         each = each.__cause__ or each.__context__
     line = (str(said).strip().splitlines() or [type(said).__name__])[0]
-    return _CREDENTIALS.sub("://***@", line)
+    return without_password(line)
 
 
 def connect_args(address: str) -> dict[str, Any]:
@@ -145,25 +141,3 @@ def _kind(address: str) -> str:
         return make_url(address).get_backend_name()
     except ArgumentError:
         return ""
-
-
-def without_password(address: str) -> str:
-    """Return an address safe to show and store: ``***`` for passwords, also in its query."""
-    try:
-        url = make_url(address)
-    except ArgumentError:
-        return address
-    hidden = {name: _HIDDEN for name in url.query if _SECRET.search(name)}
-    shown = url.update_query_dict(hidden).render_as_string(hide_password=True)
-    return shown.replace(quote_plus(_HIDDEN), _HIDDEN)
-
-
-def without_passwords(words: Iterable[str]) -> list[str]:
-    """Return overrides such as ``storage=postgresql://…`` in a form safe to show and store."""
-    shown = []
-    for word in words:
-        name, equals, value = word.partition("=")
-        bare = value.strip("'\"")
-        hidden = without_password(bare) if "://" in bare else bare
-        shown.append(f"{name}{equals}{value.replace(bare, hidden) if bare else value}")
-    return shown

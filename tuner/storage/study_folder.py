@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from tuner.config.schema import TuneConfig
 from tuner.datasets.provide import Dataset
-from tuner.storage.databases import without_password
+from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, StorageError
 from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialKind, TrialResult, TrialStatus

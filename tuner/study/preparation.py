@@ -16,12 +16,13 @@ from tuner.config.schema import LONGER, TuneConfig
 from tuner.datasets.provide import Dataset
 from tuner.progress import StudyProgress
 from tuner.runtimes import Runtime
-from tuner.storage.databases import can_be_held, without_password
+from tuner.storage.databases import can_be_held
 from tuner.storage.study_folder import StudyFolder, home_id, study_id
 from tuner.study.warm_start import earlier_points
 from tuner.tracking import check_writable, default_tracking_uri, load_fronts
 from tuner.trials.session import TrialSetup
 from tuner.trials.setup import core_sets, fetch, host_facts, make_setup
+from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, StorageError
 from tuner.values.space import Default, SearchSpace
 from tuner.values.trial import Params
@@ -45,11 +46,17 @@ def results_place(config: TuneConfig) -> tuple[str, Path]:
 
 
 def shown_config(config: TuneConfig) -> dict[str, Any]:
-    """Return the configuration as others may see it: without passwords."""
-    addresses = {
-        name: without_password(getattr(config, name)) for name in ("storage", "tracking_uri")
-    }
-    return dataclasses.asdict(config) | addresses
+    """Return the configuration as others may see it: without passwords of addresses."""
+    shown: dict[str, Any] = _shown(dataclasses.asdict(config))
+    return shown
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _shown(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_shown(each) for each in value]
+    return without_password(value) if isinstance(value, str) else value
 
 
 def load_space(config: TuneConfig) -> SearchSpace:

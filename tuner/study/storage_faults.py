@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.search import STORAGE_FAULTS
-from tuner.storage.databases import fault_of, without_password
+from tuner.storage.databases import fault_of
+from tuner.values.addresses import without_password
 from tuner.values.errors import DISK_FAULTS, StorageAway
 
 

@@ -98,15 +98,26 @@ class Outbox:
         until = self._clock() + patience_s
         while not (self._flush() and self._attempt(end)):
             if self._clock() >= until:
-                return False
+                return self._waiting != [] and self._attempt(end) and self._give_up()
             self._sleep(_LAST_PAUSE_S)
         return True
 
+    def _give_up(self) -> bool:
+        """Give up what MLflow does not accept although it accepts other things."""
+        if not self._flush():
+            names = ", ".join(result.trial.name for result, _ in self._waiting)
+            self._say(f"MLflow does not accept these, which stay in the study's folder: {names}")
+        return True
+
     def _flush(self) -> bool:
-        """Send what waits, oldest first; return whether nothing is left."""
+        """Send what waits, oldest first; return whether nothing is left.
+
+        What could not be sent lets the others pass the next time.
+        """
         while self._waiting:
             result, folder = self._waiting[0]
             if not self._attempt(partial(self._tracker.log_trial, result, folder)):
+                self._waiting.append(self._waiting.pop(0))
                 return False
             self._waiting.pop(0)
         return True

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.storage.databases import exclusive, fault_of, without_password
+from tuner.storage.databases import exclusive, fault_of
+from tuner.values.addresses import without_password
 from tuner.values.errors import StorageAway, StorageError
 
 if TYPE_CHECKING:
