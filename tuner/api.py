@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import shlex
 import time
 from collections.abc import Mapping
@@ -41,10 +42,12 @@ from tuner.tracking import StudyRecord, default_tracking_uri
 from tuner.tracking import load_results as load_records
 from tuner.trials.session import run_trial
 from tuner.trials.setup import claim_cores
-from tuner.values.errors import ConfigError, NoTrialSucceeded
+from tuner.values.errors import ConfigError, DamagedStudy, NoTrialSucceeded
 from tuner.values.results import StudyResult
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Params, Trial, TrialResult
+
+_log = logging.getLogger(__name__)
 
 
 def tune(*overrides: str, **settings: Any) -> StudyResult:
@@ -217,12 +220,13 @@ def recommend(
     names = list_frameworks(framework_path)
     if framework:
         names = [load_framework(framework, framework_path).name]
-    evidence = [
-        point
-        for name in names
-        for record in load_results(name, dataset, output=output, tracking_uri=tracking_uri)
-        for point in evidence_of(record)
-    ]
+    evidence = list[Evidence]()
+    for name in names:
+        for study in load_results(name, dataset, output=output, tracking_uri=tracking_uri):
+            try:
+                evidence += evidence_of(study)
+            except DamagedStudy as error:
+                _log.warning("run %s is passed over: %s", study.run_id, error)
     limits = Limits(
         max_train_time_s, max_memory_mb, min_accuracy, max_accuracy_loss, cores, jobs_per_host
     )

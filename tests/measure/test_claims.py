@@ -73,6 +73,21 @@ def test_it_waits_says_so_once_and_goes_on_when_the_holder_is_killed(neighbour, 
     assert f"process {neighbour.pid}" in told[0]
 
 
+def test_a_holder_that_was_asked_too_often_is_not_told_of_again(neighbour, tmp_path, monkeypatch):
+    told: list[str] = []
+    asked = iter([["process 7"], *[["another process"]] * 3])
+
+    def check() -> None:
+        if next(checks, None) is None:
+            raise KeyboardInterrupt
+
+    checks = iter(range(2))
+    monkeypatch.setattr("tuner.measure.claims._describe_holder", lambda _core: next(asked))
+    with pytest.raises(KeyboardInterrupt):
+        claim([(3,)], tmp_path, check=check, tell=told.append)
+    assert told == ["CPU 3 is claimed by process 7"]
+
+
 def test_it_waits_no_longer_than_it_may(neighbour, tmp_path):
     begun = time.monotonic()
     with pytest.raises(CoresTaken):

@@ -13,6 +13,7 @@ from tuner.progress import StudyProgress
 from tuner.search.crew import LEASE_S, Crew, Driver
 from tuner.study.study import tune
 from tuner.tracking import default_tracking_uri, load_results
+from tuner.values.errors import ConfigError
 from tuner.values.trial import TrialKind
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -178,3 +179,22 @@ def test_a_study_whose_leader_is_gone_is_ended_by_another_driver(
 
     assert any("is complete" in each for each in again("other"))
     assert any("the search has ended" in each for each in again("home"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_study_that_another_driver_runs_is_not_started_over(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.search.crew._BEAT_S", 0.2)
+    config = dataclasses.replace(config, storage=f"sqlite:///{tmp_path}/shared.db")
+    with pytest.raises(KeyboardInterrupt):
+        tune(config, Stopper(TrialKind.SEARCH, 2))
+    restarted = dataclasses.replace(config, resume="restart")
+    (name,) = optuna.get_all_study_names(config.storage)
+    study = optuna.load_study(study_name=name, storage=config.storage)
+    other = Crew(study, Driver("other", "alike"))
+    other.begin()
+    with pytest.raises(ConfigError, match=r"^study .* is being run by another driver"):
+        tune(restarted)
+    assert len(study.get_trials()) >= 2
+    other.close()
+    assert tune(restarted).complete

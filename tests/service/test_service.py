@@ -19,6 +19,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.report_samples import make_study
 from tests.served import Service, keep
+from tuner.api import recommend
 from tuner.config.catalogue import load_framework
 from tuner.measure import machine_facts, parse_cores
 from tuner.runtimes import find_runtime
@@ -194,6 +195,7 @@ def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, fault):
     front.write_text(json.dumps(garbled(json.loads(front.read_text()))[fault]))
     client.log_artifact(damaged.info.run_id, str(front))
     client.set_terminated(damaged.info.run_id)
+    assert recommend(framework="caffe", output=str(tmp_path))["framework"] == "caffe"
     running = Service(tmp_path)
     try:
         health = running.get("/v1/healthz").json()

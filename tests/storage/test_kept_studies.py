@@ -43,6 +43,17 @@ def test_every_study_is_listed_the_last_one_first(home, capsys):
     ]
 
 
+def test_files_that_a_running_study_deletes_meanwhile_are_passed_over(home, monkeypatch):
+    walk = os.walk
+
+    def walk_slowly(folder):
+        for place, folders, names in walk(folder):
+            yield place, folders, [*names, "gone.partial"]
+
+    monkeypatch.setattr(os, "walk", walk_slowly)
+    assert kept_studies(home)[0].size > 0
+
+
 def test_a_damaged_one_is_listed_as_such(home):
     (home / "studies" / "old" / "study.json").write_text("{")
     assert {each.id: each.state for each in kept_studies(home)}["old"] == "damaged"

@@ -122,12 +122,14 @@ def test_a_study_that_goes_on_names_its_data_once(tmp_path):
     assert len(run.inputs.dataset_inputs) == 1
 
 
-def test_a_failed_study_is_shown_as_failed_with_its_reason(tmp_path):
+def test_a_failed_study_is_shown_as_failed_with_its_reason_as_it_is(tmp_path):
     tracker = make_tracker(tmp_path)
-    tracker.fail("none of 3 trials succeeded")
+    tracker.fail("none of 3 trials succeeded: ![x](http://elsewhere)")
     run = parent_of(tmp_path, tracker)
     assert run.info.status == "FAILED"
-    assert run.data.tags["mlflow.note.content"] == "**Failed:** none of 3 trials succeeded"
+    assert run.data.tags["mlflow.note.content"] == (
+        r"**Failed:** none of 3 trials succeeded: \!\[x\]\(http://elsewhere\)"
+    )
 
 
 def test_a_study_that_ended_well_cannot_fail_any_more(tmp_path):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 30.0
 _MIRROR_VARIABLE = "TUNER_DATA_MIRROR"
+_MAX_BYTES = 16 * 2**30  # of one file; only its end tells whether it is the right one
 _CHUNK_BYTES = 1 << 18
 _ATTEMPTS = 3
 
@@ -179,8 +180,10 @@ def _transfer(source: Source, name: str, part: Path, progress: ProgressCallback)
         done = start
         with part.open("ab" if start else "wb") as file:
             for chunk in chunks:
-                file.write(chunk)
                 done += len(chunk)
+                if done > _MAX_BYTES:
+                    raise _SourceFailed(f"sends more than {_MAX_BYTES // 2**30} GiB")
+                file.write(chunk)
                 progress(f"fetching {name}", min(1.0, done / total) if total else None)
     return start > 0
 

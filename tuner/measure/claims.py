@@ -25,6 +25,8 @@ SCOPE = "TUNER_CLAIMS"
 """Environment variable: studies with different values of it do not wait for each other."""
 
 _POLL_S = 0.5
+_BACKLOG = 4096  # each question of who holds a CPU takes a place in it for ever
+_UNKNOWN = "another process"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid and gid, see SO_PEERCRED in unix(7)
 
 
@@ -33,6 +35,7 @@ class CoresTaken(Exception):
 
     def __init__(self, core: int, holder: str) -> None:
         super().__init__(f"CPU {core} is claimed by {holder}")
+        self.holder = holder
 
 
 def claim(
@@ -65,7 +68,7 @@ def claim(
                 last = taken
         if time.monotonic() > deadline:
             raise last
-        if str(last) != told:
+        if str(last) != told and not (told and last.holder == _UNKNOWN):
             told = str(last)
             tell(told)
         check()
@@ -93,7 +96,7 @@ class Claim:
                     held.bind(_name(core))
                 except OSError as error:
                     _refuse(core, error)
-                held.listen()
+                held.listen(_BACKLOG)
                 name = f"cpu-{core}{os.environ.get(SCOPE, '')}.lock"
                 lock = FileLock(folder / name, thread_local=False)
                 try:
@@ -135,7 +138,7 @@ def _describe_holder(core: int) -> Iterator[str]:
         asking.connect(_name(core))
         raw = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, _, _ = _CREDENTIALS.unpack(raw)
-    yield f"process {pid}" if pid else "another process"
+    yield f"process {pid}" if pid else _UNKNOWN
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid) if pid else None
         if process:

@@ -11,6 +11,7 @@ from typing import Any
 from tuner.config.schema import VerifyConfig
 from tuner.measure import fingerprint
 from tuner.tracking import StudyRecord
+from tuner.values.errors import DamagedStudy
 from tuner.values.trial import Interval, Params
 from tuner.values.verified import Role
 
@@ -259,7 +260,29 @@ def _runs(figures: Mapping[str, Any]) -> str:
 
 
 def evidence_of(record: StudyRecord) -> list[Evidence]:
-    """Return the verified points of one study."""
+    """Return the verified points of one study.
+
+    Raises:
+        DamagedStudy: If its ``front.json`` lacks or garbles something that an answer needs.
+    """
+    try:
+        _check(record.front)
+        return _evidence_of(record)
+    except Exception as error:  # whoever writes to MLflow writes any front.json
+        raise DamagedStudy(f"its front.json lacks or garbles {error}") from error
+
+
+def _check(front: Mapping[str, Any]) -> None:
+    """Raise an error, of any kind, if an answer could not be read from a study's front."""
+    front["trials"].items()
+    fingerprint(front["machine"], front["runtime"])
+    for point in front["verified"]:
+        point["params"].items()
+        if not 0 < float(point["train_time_s"]["value"]) < math.inf:
+            raise ValueError("train_time_s")
+
+
+def _evidence_of(record: StudyRecord) -> list[Evidence]:
     front = record.front
     verified: Sequence[Mapping[str, Any]] = front.get("verified", [])
     default = next((each for each in verified if each.get("comparison") is None), {})

@@ -19,6 +19,8 @@ from typing import Any
 import optuna
 from sqlalchemy.exc import SQLAlchemyError
 
+from tuner.values.errors import ConfigError
+
 LEASE_S = 120.0
 """Seconds without a sign of life after which a driver is dead."""
 
@@ -39,6 +41,38 @@ class Driver:
 
     name: str
     fingerprint: str
+
+
+def refuse_if_driven(
+    storage: optuna.storages.BaseStorage, name: str, driver: Driver | None
+) -> None:
+    """Raise ``ConfigError`` if another driver of a study is seen to live; wait for two beats.
+
+    Without a driver there is no other: the study is in the folder of one process.
+    """
+    if driver is None:
+        return
+    try:
+        study = optuna.load_study(study_name=name, storage=storage)
+    except KeyError:  # there is none
+        return
+    before = _beats(study, but=driver.name)
+    if before:
+        time.sleep(2 * _BEAT_S)
+    if _beats(study, but=driver.name) != before:
+        raise ConfigError(
+            f"study {name} is being run by another driver, and resume=restart would delete it; "
+            "end that driver first"
+        )
+
+
+def _beats(study: optuna.Study, but: str) -> dict[str, int]:
+    drivers = {
+        name.removeprefix(_BEAT): count
+        for name, count in study.user_attrs.items()
+        if name.startswith(_BEAT)
+    }
+    return {name: count for name, count in drivers.items() if name != but}
 
 
 class Crew:

@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.config.schema import Constraint, SamplerConfig
-from tuner.search.crew import Crew, Driver
+from tuner.search.crew import Crew, Driver, refuse_if_driven
 from tuner.search.samplers import make_sampler
 from tuner.storage.databases import connect_args, exclusive, fault_of
 from tuner.values.addresses import without_password
@@ -96,7 +96,9 @@ class OptunaStudy:
         self.end_trial: EndTrial = self._end_trial
         try:
             with self.alone():  # if two drivers begin at once, one creates the study
-                self._create(storage, name, fresh=fresh)
+                self._create(storage, name, driver, fresh)
+        except ConfigError:
+            raise
         except _UNUSABLE as error:
             shown = without_password(storage or "")
             passing = (*STORAGE_FAULTS, OSError)
@@ -115,13 +117,14 @@ class OptunaStudy:
         }
         self.optuna.sampler = make_sampler(sampler, seed + apart + self._earlier)
 
-    def _create(self, storage: str | None, name: str, *, fresh: bool) -> None:
+    def _create(self, storage: str | None, name: str, driver: Driver | None, fresh: bool) -> None:
         """Open the study, or create it and enqueue the default."""
         self._database = None
         if storage:
             patience = {"connect_args": connect_args(storage)}
             self._database = optuna.storages.RDBStorage(storage, engine_kwargs=patience)
         if fresh and self._database:
+            refuse_if_driven(self._database, name, driver)
             with contextlib.suppress(KeyError):  # there was none
                 optuna.delete_study(study_name=name, storage=self._database)
         self.optuna = optuna.create_study(

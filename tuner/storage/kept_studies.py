@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import time
@@ -103,9 +104,14 @@ def remove_study(home: Path, name: str) -> int:
             raise ConfigError(f"study {name} is being run; wait for its end, or stop it first")
         size = _size(folder)
         shutil.rmtree(folder)
-    Path(f"{folder}.lock").unlink(missing_ok=True)
+    # its lock stays: another process may have opened it, and would then hold a deleted one
     return size
 
 
 def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*"))
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # a running study deletes files
+                size += Path(place, name).lstat().st_size
+    return size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _KEPT_FILES = ("trial.json", "events.jsonl", "log.txt")
 _NOTE = "mlflow.note.content"
 """MLflow's tag for a run's description."""
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#!|~&]")
 _DIGEST_LETTERS = 8  # the length of MLflow's own digests; the source has the whole digest
 
 
@@ -233,8 +235,13 @@ class Tracker:
 
         with contextlib.suppress(MlflowException, SQLAlchemyError, StorageError, OSError):
             if self._client.get_run(self.run_id).info.status == "RUNNING":
-                self._log(self.run_id, tags={_NOTE: f"**Failed:** {reason}"})
+                self._log(self.run_id, tags={_NOTE: f"**Failed:** {_plain(reason)}"})
                 self._client.set_terminated(self.run_id, status="FAILED")
+
+
+def _plain(text: str) -> str:
+    """Return text as Markdown that shows it as it is; a worker may have written some of it."""
+    return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
 def _study_tags() -> dict[str, str]:

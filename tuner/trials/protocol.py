@@ -29,7 +29,10 @@ MAX_EVENTS_BYTES = 64 * 2**20
 _MAX_EVENTS = 1_000_000
 _MAX_CHECKPOINTS = 10_000
 _MAX_ITERATION = 2**53  # databases hold larger numbers no more
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+"""Of terminals, and those that reverse the order in which text is shown (UAX #9)."""
 _HALVINGS = 3  # of the iterations, at which accuracy is evaluated before the end
 _FINE = 8  # evaluations per doubling where they are close together
 _ROUNDING = 1e-3

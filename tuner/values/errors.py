@@ -37,6 +37,10 @@ class StorageAway(StorageError):
     """The storage cannot be reached or written now; the same command may resume later."""
 
 
+class DamagedStudy(StorageError):
+    """A study's record in MLflow cannot be read as one."""
+
+
 class RuntimeUnavailable(TunerError):
     """A framework's runtime is not installed and cannot be."""
 
