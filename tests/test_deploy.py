@@ -29,7 +29,7 @@ CASES = {
     "with a server and a secret of one's own": (
         *("--set", "existingSecret=mine", "--set", "postgresql.enabled=false"),
         *("--set", "privileged=true"),
-        *("--set", "postgresql.url=postgresql://me@there"),
+        *("--set", "postgresql.url=postgresql://me:$(POSTGRES_PASSWORD)@there"),
     ),
     "on chosen nodes": (
         *GIVEN,

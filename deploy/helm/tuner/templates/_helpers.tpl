@@ -23,10 +23,8 @@ postgresql://tuner:$(POSTGRES_PASSWORD)@{{ .root.Release.Name }}-postgresql/{{ .
 {{- end }}
 
 {{- define "tuner.passwordVariable" -}}
-{{- if .Values.postgresql.enabled }}
 - name: POSTGRES_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ include "tuner.secret" . }}, key: postgresql-password}}
-{{- end }}
+  valueFrom: {secretKeyRef: {name: {{ include "tuner.secret" . }}, key: postgresql-password, optional: {{ not .Values.postgresql.enabled }}}}
 {{- end }}
 
 {{/* Requests and limits alike: only then is what a pod was promised its own. */}}
