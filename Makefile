@@ -59,6 +59,7 @@ test: install packages browser lua
 	$(BIN)/python -m pytest -m "runtime or alone" --frameworks $(FRAMEWORKS)
 
 # Lines and branches that the tests without a framework's runtime reach; the floor is in pyproject.toml.
+# Tracing slows them down, so each has more time.
 coverage: install packages browser lua
 	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone)" --timeout 30 --cov
 

@@ -304,6 +304,24 @@ def test_health_metrics_and_description(service):
     assert {"/v1/recommendations", "/v1/pareto", "/v1/studies", "/v1/healthz"} <= set(paths)
 
 
+@pytest.mark.parametrize(
+    ("method", "site", "mode", "status"),
+    [
+        ("GET", "none", "navigate", 200),  # typed into the address bar
+        ("GET", "same-origin", "cors", 200),
+        ("GET", "cross-site", "navigate", 200),  # a link to our page
+        ("GET", "cross-site", "no-cors", 403),
+        ("POST", "same-site", "navigate", 403),  # a form of another service on this machine
+        ("POST", "cross-site", "no-cors", 403),
+    ],
+)
+def test_what_a_page_of_another_site_sends_is_refused(service, method, site, mode, status):
+    path = "/v1/frameworks" if method == "GET" else "/v1/studies"
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+    reply = requests.request(method, service.address + path, headers=headers, timeout=20)
+    assert reply.status_code == status, reply.text
+
+
 def test_other_names_for_this_machine_are_refused(service):
     reply = service.get("/v1/healthz", headers={"Host": "evil.example"})
     assert reply.status_code == 421

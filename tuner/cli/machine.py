@@ -82,8 +82,9 @@ def datasets_command(words: Sequence[str]) -> int:
     require_names(names or action in ("list", "check"), action, [*known, "all"])
     if names in ([], ["all"]):
         names = known if action in ("list", "get") else list(cached)
-    for name in set(names) - set(cached):
-        load_dataset_config(name)  # which refuses an unknown one
+    for name in names:
+        if name not in cached:
+            load_dataset_config(name)  # which refuses an unknown one, before anything is done
     for name in names:
         if action == "get":
             with make_progress("auto") as progress:

@@ -40,6 +40,8 @@ class Access:
             return _no(421, "this service only answers requests from this machine, to localhost")
         if self.local and any(name in request.headers for name in _FORWARDED):
             return _no(421, "this came through a proxy, which needs behind_proxy=true and a token")
+        if _is_of_another_site(request):
+            return _no(403, "a page of another site asked for this")
         if self.token and request.url.path not in _OPEN and not self._knows(request):
             return _no(401, "send the token as Authorization: Bearer <token>, or as a password")
         return None
@@ -51,6 +53,16 @@ class Access:
         # constant time, so that timing does not reveal how much of the token is right
         right = hmac.compare_digest(sent.encode(), self.token.encode())
         return kind.lower() == "bearer" and right
+
+
+def _is_of_another_site(request: Request) -> bool:
+    """Return whether a page of another site sent this; it may link here, and no more.
+
+    A browser adds the token that the user gave for our own page, or is on the same machine.
+    """
+    fetch = {name: request.headers.get(f"sec-fetch-{name}", "none") for name in ("site", "mode")}
+    follows_link = request.method == "GET" and fetch["mode"] == "navigate"
+    return fetch["site"] not in ("none", "same-origin") and not follows_link
 
 
 def _password(encoded: str) -> str:
