@@ -12,15 +12,22 @@ FRAMEWORKS ?= caffe,torch,chainer
 # Real frameworks are tested one at a time, all else side by side.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 
-.PHONY: install tune test test-all coverage check check-lowest check-newest architecture docs clean packages browser lua
+.PHONY: install tune test test-all coverage check check-lowest check-newest architecture docs clean packages browser lua requirements
 
 install: .venv/installed
 
-.venv/installed: requirements.txt requirements-postgresql.txt requirements-ray.txt requirements-dev.txt pyproject.toml
+.venv/installed: requirements-hashed.txt requirements-dev.txt pyproject.toml
 	./scripts/make-venv $(PYTHON)
-	$(BIN)/pip install --quiet $(patsubst %,-r %,$(filter requirements%,$^))
+	$(BIN)/pip install --quiet --require-hashes -r requirements-hashed.txt
+	$(BIN)/pip install --quiet -r requirements-dev.txt
 	$(BIN)/pip install --quiet --no-deps --editable .
 	touch $@
+
+# What make and the image install, and all that it needs, each held to its hashes; for after a change of a version.
+PINNED := requirements.txt requirements-postgresql.txt requirements-ray.txt
+requirements: install
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --no-emit-find-links $(PINNED) --output-file requirements-hashed.txt
 
 # What the runtimes of Debian's frameworks need of this machine.
 packages:

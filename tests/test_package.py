@@ -41,15 +41,35 @@ sys.meta_path[:] = [Without(each, {hidden}) for each in sys.meta_path]
 """A ``sitecustomize`` that hides packages, as if they were not installed."""
 
 
-def pinned() -> dict[str, Requirement]:
-    """What ``make`` installs, by name."""
+HASHED = ROOT / "requirements-hashed.txt"
+
+
+def pinned(*paths: Path) -> dict[str, Requirement]:
+    """The pins of requirement files by name, of all that people write if no file is given."""
+    written = paths or [path for path in ROOT.glob("requirements*.txt") if path != HASHED]
     lines = [
-        line.partition("#")[0].strip()
-        for path in ROOT.glob("requirements*.txt")
+        re.split(r"#|\s--hash|\\$", line)[0].strip()
+        for path in written
         for line in path.read_text().splitlines()
+        if not line.startswith(" ")
     ]
     requirements = [Requirement(line) for line in lines if line]
     return {canonicalize_name(each.name): each for each in requirements}
+
+
+@pytest.mark.parametrize("name", ["", "-postgresql", "-ray"])
+def test_what_make_and_the_image_install_is_pinned_with_hashes(name):
+    hashed = pinned(HASHED)
+    for package, pin in pinned(ROOT / f"requirements{name}.txt").items():
+        assert hashed[package].specifier == pin.specifier, "make requirements brings it up to date"
+
+
+def test_every_pin_has_its_hashes_and_no_address():
+    text = HASHED.read_text()
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert len(entries) > 100
+    assert all("--hash=sha256:" in each for each in entries)
+    assert "://" not in text
 
 
 @pytest.mark.parametrize("text", [*PROJECT["dependencies"], *chain(*EXTRAS.values())])
