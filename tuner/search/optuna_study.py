@@ -97,7 +97,7 @@ class OptunaStudy:
         try:
             with self.alone():  # if two drivers begin at once, one creates the study
                 self._create(storage, name, driver, fresh)
-        except ConfigError:
+        except ConfigError:  # tells already what is wrong
             raise
         except _UNUSABLE as error:
             shown = without_password(storage or "")

@@ -119,7 +119,7 @@ class Jobs:
         self.fault = ""
         self._closing = False
         self._process: subprocess.Popen[bytes] | None = None
-        self._failed_attempts: Counter[str] = Counter()  # by job, since it was last run to its end
+        self._failed_attempts: Counter[str] = Counter()  # by job
         self._thread = threading.Thread(target=self._work, daemon=True, name="jobs")
         self._lock = FileLock(
             self.folder.with_name(f"{self.folder.name}.lock"), thread_local=False
@@ -127,7 +127,8 @@ class Jobs:
 
     def __enter__(self) -> Jobs:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)  # requests may hold passwords of addresses
+        with suppress(PermissionError):  # another user's
+            self.folder.chmod(0o700)  # requests may hold passwords of addresses
         self._load()
         self._take_over()
         self._thread.start()
@@ -290,8 +291,9 @@ class Jobs:
         """
 
         def order(job: StudyJob) -> tuple[float, ...]:
+            attempts = 0 if job.state == STOPPING else self._failed_attempts[job.id]
             states = {STOPPING: 0, RUNNING: 1, QUEUED: 2}
-            return self._failed_attempts[job.id], states[job.state], job.turn, job.submitted
+            return attempts, states[job.state], job.turn, job.submitted
 
         return min(
             (job for job in self._jobs.values() if job.state in OPEN), key=order, default=None

@@ -185,6 +185,7 @@ class WorkerSession:
             failure = watch.follow()
         finally:
             usage = watch.monitor.finish()
+            self._cut_log()
             with suppress(ProtocolError):
                 (folder / EVENTS).write_bytes(own.read(EVENTS, MAX_EVENTS_BYTES))
             if failure or watch.log.result is None:
@@ -262,6 +263,12 @@ class WorkerSession:
             own.remove()
         return left
 
+    def _cut_log(self) -> None:
+        """Cut output that has grown unseen; whoever stores it would store all of it."""
+        with suppress(FileNotFoundError):
+            if self._log.stat().st_size > MAX_LOG_BYTES:
+                os.truncate(self._log, MAX_LOG_BYTES)
+
     def _stop(self, process: subprocess.Popen[bytes], at_once: bool) -> str:
         left = "" if at_once else _wait_for_exit(process)
         with suppress(ProcessLookupError):
@@ -272,8 +279,7 @@ class WorkerSession:
                 process.stdin.close()
         survivors = kill_marked(self._marker, patience_s=0.5)
         empty_if_large(self.setup.runtime.cache, _MAX_CACHE_FILES, _MAX_CACHE_BYTES)
-        if self._log.stat().st_size > MAX_LOG_BYTES:  # it may have grown unseen, all zeros
-            os.truncate(self._log, MAX_LOG_BYTES)
+        self._cut_log()
         return left or (f"{survivors} detached processes" if survivors else "")
 
 

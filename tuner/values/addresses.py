@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 _HIDDEN = "***"
-_USER = re.compile(
-    r"([\w+.-]+)://([^/\s'\"]*)@"
-)  # to the last @ of a host: passwords may have one
+# up to the last @ before a path: a password may have one
+_USER = re.compile(r"([\w+.-]+)://([^/\s'\"]*)@")
 _PARAMETER = re.compile(
     r"([?&][^=&\s]*(?:pass|secret|token|key)[^=&\s]*=)[^&\s'\"#]*", re.IGNORECASE
 )
@@ -16,7 +15,7 @@ _PARAMETER = re.compile(
 def without_password(text: str) -> str:
     """Return an address, or a text with addresses, with ``***`` for each password.
 
-    That of a user, one in a query, and a token in place of a user of HTTP.
+    These are the password of a user, secrets in a query, and a token in place of HTTP's user.
     """
     return _PARAMETER.sub(rf"\1{_HIDDEN}", _USER.sub(_hide, text))
 
