@@ -540,6 +540,18 @@ def test_a_study_never_ends_with_nothing_verified(folder, left_s):
     assert len(bench.verification.summary()) == 2
 
 
+def test_where_all_is_refuted_the_nearest_is_compared_with_the_default(folder):
+    bench = Bench(folder, BEST, SECOND, at_once=2)
+    bench.shown = {1: POOR, 2: (0.9861, 0.9859, 0.9862)}
+    rounds = bench.campaign(last=True, left_s=1.0)
+    assert [each for each in rounds if 0 not in each] == [[1, 1], [2, 2]]
+    assert [set(each) for each in rounds[2:]] == [{0, 2}] * 4
+    _, found = bench.verification.summary()
+    assert found.name == "trial 2"
+    assert found.is_faster
+    assert not found.loses_nothing
+
+
 def test_the_least_verification_is_paid_for_before_anything_is_verified(folder):
     bench = Bench(folder, RUNTIME, COARSE, accuracies=())
     bench.config = dataclasses.replace(bench.config, budget=BudgetConfig(time_s=100.0))

@@ -56,6 +56,23 @@ class Readings:
         tried = f"Tested for no loss but not proven: {', '.join(refuted)}."
         return (*([departure] if self.departure else []), *([tried] if refuted else []))
 
+    def only_tried(self) -> list[int]:
+        """Return the most accurate candidate, as long as no times but its own were compared.
+
+        Such a study would end without a single comparison with the default.
+        """
+        accuracies = {
+            index: statistics.fmean(accuracy for _, accuracy in whole)
+            for index, whole in enumerate(map(self.whole, range(len(self.rounds))))
+            if whole and self.role(index) in CANDIDATES
+        }
+        if not accuracies:
+            return []
+        nearest = max(accuracies, key=lambda index: accuracies[index])
+        others = (each for each in range(1, len(self.rounds)) if each != nearest)
+        alone = not any(map(self.plan.timed_rounds, others))
+        return [nearest] if alone and self.plan.owes(nearest) else []
+
     def _departure(self, index: int) -> str:
         if self.role(index) is not Role.RUNTIME_ONLY:
             return ""

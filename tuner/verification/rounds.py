@@ -230,6 +230,9 @@ class Verification:
         if not order and last and (timed := self._owed() or self._unsure()):
             order = plan.turned([0, *timed])
             order = order if self._owed() or plan.cost_s(order) <= left_s else ()
+        if not order and last and (nearest := Readings(plan, self._runs()).only_tried()):
+            order = plan.turned([0, *nearest])
+            order = order if plan.times_s(nearest) <= left_s + self._overtime_s else ()
         if not order:
             return []
         self._plan = plan.with_round(order)
