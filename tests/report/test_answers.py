@@ -71,6 +71,14 @@ def test_what_is_not_proven_is_said_with_the_best_that_was_tried():
     )
 
 
+def test_a_study_that_was_too_short_to_prove_anything_says_what_it_needs():
+    study = dataclasses.replace(make_unproven(), elapsed_s=300.0)
+    assert headline(study)[0].endswith(
+        "The default alone trains for 190 s, and the study took 300 s: one of 380 s "
+        "(budget.time_s=) could prove more."
+    )
+
+
 @pytest.mark.parametrize(
     ("comparisons", "label", "words"),
     [

@@ -13,6 +13,7 @@ SAME_ACCURACY = "same accuracy"
 FIRST_PART = "first part"
 
 _MAX_TRADE_OFFS = 3
+_DEFAULTS_OF_A_STUDY = 2.0  # trainings of the default that fit into Caffe's study in the README
 _ROLES = {
     Role.DEFAULT: "reference",
     Role.RUNTIME_ONLY: "tried for runtime only",
@@ -189,7 +190,7 @@ def _no_loss(result: StudyResult, default: Verified) -> Answer:
             doubt = "" if best.is_worse else f", where {margin} is not ruled out"
             text += f" The best that was tried is {_subject(best, default)}: {_percent(best)}, "
             text += f"{100 * best.gain:+.2f} points{doubt}."
-        return Answer(label, "not proven", text, None)
+        return Answer(label, "not proven", text + _too_short(result, default), None)
     kept = f"{_accuracies(point, default)}; {margin} is ruled out at "
     kept += f"{100 * point.confidence:g} % confidence"
     if point.accuracy_from:  # by construction
@@ -199,6 +200,17 @@ def _no_loss(result: StudyResult, default: Verified) -> Answer:
         f"{result.title} ({_times(point, default)}) at {kept}."
     )
     return Answer(label, f"{point.speedup:.1f}x", text, point)
+
+
+def _too_short(result: StudyResult, default: Verified) -> str:
+    """Tell that a study had too little time to prove anything, if the default took most of it."""
+    needed_s = _DEFAULTS_OF_A_STUDY * default.train_time_s.value
+    if result.elapsed_s >= needed_s:
+        return ""
+    return (
+        f" The default alone trains for {_seconds(default)}, and the study took "
+        f"{result.elapsed_s:,.0f} s: one of {needed_s:,.0f} s (budget.time_s=) could prove more."
+    )
 
 
 def _runtime_only(result: StudyResult, default: Verified) -> Answer:
