@@ -393,7 +393,7 @@ def test_error_names_every_place_in_one_line(
     assert text.startswith("data set tiny cannot be obtained: train-images.gz was looked for in ")
     for part in (
         f"{tmp_path}/mirror/tiny (No such file or directory)",
-        f"{closed_address} (cannot be reached: Connection refused)",
+        f"{closed_address.replace('://', '://me:***@')} (cannot be reached: Connection refused)",
         f"{server.address} (HTTP status 404)",
         "set TUNER_DATA_MIRROR to the folder or address that has tiny/train-images.gz",
     ):
