@@ -276,7 +276,7 @@ def _check(front: Mapping[str, Any]) -> None:
     """Raise an error, of any kind, if an answer could not be read from a study's front."""
     front["trials"].items()
     fingerprint(front["machine"], front["runtime"])
-    for point in front["verified"]:
+    for point in front.get("verified", []):
         point["params"].items()
         if not 0 < float(point["train_time_s"]["value"]) < math.inf:
             raise ValueError("train_time_s")
