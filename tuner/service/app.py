@@ -351,7 +351,7 @@ def study_of(record: StudyRecord) -> Study:
         run_id=record.run_id,
         state="complete" if front["complete"] else "cut short",
         ended=record.ended,
-        verified=len(front["verified"]),
+        verified=len(front.get("verified", [])),
         **{
             name: front[name]
             for name in (*("framework", "dataset", "model", "trials", "elapsed_s", "warnings"),)
