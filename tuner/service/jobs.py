@@ -129,7 +129,6 @@ class Jobs:
         self.folder.mkdir(parents=True, exist_ok=True)
         with suppress(PermissionError):  # another user's
             self.folder.chmod(0o700)  # requests may hold passwords of addresses
-        self._load()
         self._take_over()
         self._thread.start()
         return self
