@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
+from tuner.runtimes.sandbox import (
+    forbids_nesting,
+    interpreter_folders,
+    sandbox_fault,
+    sandbox_prefix,
+)
 
 # what runs here is not only Python of ours: slower where neighbours take the CPU
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(20)]
@@ -238,6 +243,36 @@ def test_a_fault_that_passes_is_not_remembered(monkeypatch, tmp_path):
     assert sandbox_fault()
     slow.write_text("#!/bin/sh\nexit 0\n")
     assert sandbox_fault() == ""
+
+
+def _fake_bwrap(folder, monkeypatch, script):
+    program = folder / "bwrap"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("script", "forbids"),
+    [("exit 0", True), ('case "$*" in *--disable-userns*) exit 1;; esac', False)],
+    ids=["new", "old"],
+)
+def test_it_is_known_whether_workers_can_nest_namespaces(monkeypatch, tmp_path, script, forbids):
+    _fake_bwrap(tmp_path, monkeypatch, script)
+    assert forbids_nesting() is forbids
+    assert ("--disable-userns" in sandbox_prefix(None, [], [tmp_path])) is forbids
+
+
+def test_a_probe_that_fails_for_now_does_not_weaken_the_sandbox(monkeypatch, tmp_path):
+    _fake_bwrap(tmp_path, monkeypatch, 'case "$*" in *--disable-userns*) sleep 60;; esac')
+    run = subprocess.run
+
+    def patient_for_a_moment(*args, **given):
+        return run(*args, **{**given, "timeout": 0.5})
+
+    monkeypatch.setattr(subprocess, "run", patient_for_a_moment)
+    assert "timed out" in sandbox_fault()
+    assert not forbids_nesting()
 
 
 @needs_bwrap

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from tuner.config.catalogue import tuner_home
 from tuner.config.schema import FrameworkConfig
-from tuner.runtimes import Runtime, apt_install, find_runtime, sandbox_fault
+from tuner.runtimes import (
+    Runtime,
+    apt_install,
+    find_runtime,
+    forbids_nesting,
+    sandbox_fault,
+)
 from tuner.trials.custody import memory_fault
 from tuner.values.errors import TunerError
 
@@ -125,7 +131,7 @@ def _programs() -> Iterator[Finding]:
         apt_install("util-linux"),
     )
     fact, _, remedy = sandbox_fault().partition("; ")
-    yield _finding(not fact, fact or "bwrap makes sandboxes", remedy)
+    yield _finding(not fact, fact or f"bwrap makes sandboxes; {_nesting()}", remedy)
     yield Finding(MACHINE, True, _bound_of_processes())
     yield Finding(MACHINE, True, _bound_of_memory())
     found = shutil.which("mmdebstrap")
@@ -140,6 +146,12 @@ def _programs() -> Iterator[Finding]:
         "/proc can be read" if readable else "/proc cannot be read",
         "mount it (mount -t proc proc /proc): loaded libraries are seen there",
     )
+
+
+def _nesting() -> str:
+    if forbids_nesting():
+        return "a worker can make no namespaces inside"
+    return "a worker can make namespaces inside, and use memory that is not counted in them"
 
 
 def _bound_of_processes() -> str:

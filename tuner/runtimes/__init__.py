@@ -14,7 +14,7 @@ from tuner.progress import ProgressCallback, no_progress
 from tuner.runtimes.base import Problem, Runtime
 from tuner.runtimes.debian import DebianRuntime
 from tuner.runtimes.logged import last_words
-from tuner.runtimes.sandbox import apt_install, sandbox_fault
+from tuner.runtimes.sandbox import apt_install, forbids_nesting, sandbox_fault
 from tuner.runtimes.system import SystemRuntime
 from tuner.runtimes.venv import VenvRuntime
 from tuner.values.errors import ConfigError, RuntimeUnavailable
@@ -24,6 +24,7 @@ __all__ = [
     "Problem",
     "find_runtime",
     "ensure_installed",
+    "forbids_nesting",
     "sandbox_fault",
     "apt_install",
     "last_words",

@@ -49,26 +49,32 @@ def sandbox_fault() -> str:
     if found in _seen_to_work:
         return ""
     fault = ""
-    for isolation in ((*_ISOLATION, *_NO_NESTING), _ISOLATION):
-        fault = _probe(found, isolation)
-        if not fault:
-            _seen_to_work[found] = isolation
-            break
+    try:
+        for isolation in ((*_ISOLATION, *_NO_NESTING), _ISOLATION):
+            fault = _probe(found, isolation)
+            if not fault:
+                _seen_to_work[found] = isolation
+                break
+    except (OSError, subprocess.TimeoutExpired) as error:
+        # may pass, so it is no reason to go on with less isolation
+        return f"{found} does not run: {error}"
     return fault
 
 
+def forbids_nesting() -> bool:
+    """Return whether sandboxes keep their worker from making user namespaces of its own."""
+    return not sandbox_fault() and _seen_to_work[shutil.which("bwrap") or ""] != _ISOLATION
+
+
 def _probe(bwrap: str, isolation: Sequence[str]) -> str:
-    """Start it once: in containers it may be installed but forbidden."""
-    try:
-        done = subprocess.run(
-            [bwrap, *_host_mounts(), *_kernel_mounts(), *isolation, "true"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=20,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{bwrap} does not run: {error}"
+    """Start it once, as containers may forbid it; return what does."""
+    done = subprocess.run(
+        [bwrap, *_host_mounts(), *_kernel_mounts(), *isolation, "true"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=20,
+    )
     if done.returncode == 0:
         return ""
     said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
