@@ -370,15 +370,28 @@ def test_a_job_that_cannot_be_made_sense_of_fails_alone(tmp_path):
         assert "ValueError" in jobs.get("job-odd").reason
 
 
-def test_a_job_that_cannot_be_kept_is_refused(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def _full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+
+def test_a_job_that_cannot_be_kept_is_refused(tmp_path, monkeypatch):
     with Jobs(tmp_path / "jobs" / "store") as jobs:
-        monkeypatch.setattr("tuner.service.jobs.write_atomically", full)
+        monkeypatch.setattr("tuner.service.jobs.write_atomically", _full)
         with pytest.raises(QueueUnwritable, match="No space left"):
             jobs.submit("study", ["framework=x"], {})
         assert jobs.all() == []
+
+
+def test_a_job_whose_stop_cannot_be_kept_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.service.jobs.subprocess.Popen", _full)  # so that it waits
+    with Jobs(tmp_path / "jobs" / "store") as jobs:
+        job = jobs.submit("study", ["framework=x"], {})
+        with monkeypatch.context() as patched:
+            patched.setattr("tuner.service.jobs.write_atomically", _full)
+            with pytest.raises(QueueUnwritable, match="No space left"):
+                jobs.stop(job)
+        assert jobs.get(job.id).state == QUEUED
+        assert jobs.stop(job).state == STOPPED
 
 
 @pytest.mark.slow
@@ -390,11 +403,8 @@ def test_a_job_whose_process_cannot_be_kept_leaves_none_behind(tmp_path, monkeyp
 
     def note(*words, **how):
         started.append(begin(*words, **how))
-        monkeypatch.setattr("tuner.service.jobs.write_atomically", full)
+        monkeypatch.setattr("tuner.service.jobs.write_atomically", _full)
         return started[-1]
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with Jobs(tmp_path / "jobs" / "store") as jobs:
         monkeypatch.setattr("tuner.service.jobs.subprocess.Popen", note)

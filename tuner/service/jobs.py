@@ -58,7 +58,7 @@ class _Waits(Exception):
 
 
 class QueueUnwritable(TunerError):
-    """A job cannot be saved, so it is not accepted."""
+    """What a client asked for cannot be saved, so it is not accepted."""
 
 
 @dataclass(frozen=True)
@@ -202,24 +202,33 @@ class Jobs:
                 raise QueueFull(f"{waiting} jobs are waiting; try again when some have ended")
             last = max((each.turn for each in self._jobs.values()), default=0)
             job = dataclasses.replace(job, turn=last + 1)
-            try:
-                self._keep(job)
-            except OSError as error:
-                raise QueueUnwritable(f"the job cannot be stored: {error.strerror}") from error
+            self._accept(job)
             self._change.notify_all()
         return job
 
     def stop(self, job: StudyJob) -> StudyJob:
-        """Stop a job; what it measured is kept. A job that has ended stays unchanged."""
+        """Stop a job; what it measured is kept. A job that has ended stays unchanged.
+
+        Raises:
+            ConfigError: If another service runs this queue.
+            QueueUnwritable: If that the job is to stop cannot be saved; it goes on.
+        """
         self._require_own()
         with self._change:
-            now = self._jobs[job.id]
+            now = self._jobs.get(job.id, job)  # an ended one may have been deleted
             if now.state == QUEUED:
-                now = self._keep(dataclasses.replace(now, state=STOPPED, ended=time.time()))
+                now = self._accept(dataclasses.replace(now, state=STOPPED, ended=time.time()))
             elif now.state == RUNNING:
-                now = self._keep(dataclasses.replace(now, state=STOPPING))
+                now = self._accept(dataclasses.replace(now, state=STOPPING))
                 self._change.notify_all()
             return now
+
+    def _accept(self, job: StudyJob) -> StudyJob:
+        """Save a job as a client asked for it."""
+        try:
+            return self._keep(job)
+        except OSError as error:
+            raise QueueUnwritable(f"the job cannot be stored: {error.strerror}") from error
 
     def _require_own(self) -> None:
         if not self._lock.is_locked:
