@@ -24,7 +24,7 @@ from tuner.storage.databases import connect_args, exclusive, fault_of
 from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, StorageAway, StorageError
 from tuner.values.pareto import Objective
-from tuner.values.space import Choices, SearchSpace
+from tuner.values.space import SearchSpace
 from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _NUMBER = "trial_number"
@@ -413,35 +413,16 @@ class OptunaStudy:
         for point in points:
             values = self._values(point)
             if values is not None:
+                drawn = optuna.trial.FixedTrial(self.space.optuna_params(point.params))
+                self.space.suggest(drawn)  # which notes the distributions that it draws from
                 self.optuna.add_trial(
                     optuna.create_trial(
-                        params=self.space.optuna_params(point.params),
-                        distributions=self._distributions(point.params),
+                        params=drawn.params,
+                        distributions=drawn.distributions,
                         values=values,
                         user_attrs={_ORIGIN: name},
                     )
                 )
-
-    def _distributions(self, params: Params) -> dict[str, optuna.distributions.BaseDistribution]:
-        """Return the distributions that a sampler would have drawn ``params`` from."""
-        found: dict[str, optuna.distributions.BaseDistribution] = {}
-        for name, param in self.space.params.items():
-            known_as = param.optuna_name(name, params)
-            if known_as is None:
-                continue
-            if isinstance(param, Choices):
-                found[known_as] = optuna.distributions.CategoricalDistribution(
-                    param.values(params)
-                )
-            elif param.integer:
-                found[known_as] = optuna.distributions.IntDistribution(
-                    int(param.low), int(param.high), log=param.log
-                )
-            else:
-                found[known_as] = optuna.distributions.FloatDistribution(
-                    param.low, param.high, log=param.log
-                )
-        return found
 
 
 def _owner(trial: optuna.trial.FrozenTrial) -> str:
