@@ -99,7 +99,16 @@ def test_wrong_input_gets_one_line(home, tmp_path, monkeypatch, capsys, words, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", ["framework=cafe", "budget.trials=-1", "frobnicate"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "framework=cafe",
+        "budget.trials=-1",
+        "frobnicate",
+        "budget.time_s=${oc.env:HOME}",
+        "+fast=1",
+    ],
+)
 def test_wrong_input_gets_one_line_from_a_shell_too(tuner, wrong):
     done = tuner(wrong)
     assert done.returncode in (1, 2)

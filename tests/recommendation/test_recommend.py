@@ -278,6 +278,14 @@ def test_an_unknown_objective_is_refused():
         (Limits(max_accuracy_loss=-0.1), "from 0 to 1 .* or none, got -0.1"),
         (Limits(max_accuracy_loss=2), "from 0 to 1 .* or none, got 2"),
         (Limits(max_accuracy_loss=math.nan), "or none, got nan"),
+        (Limits(cores=0), "cores must be at least 1, got 0"),
+        (
+            Limits(max_train_time_s=math.nan),
+            "max_train_time_s must be a finite .* at least 0, got nan",
+        ),
+        (Limits(max_train_time_s=-1), "max_train_time_s must be a finite .* at least 0, got -1"),
+        (Limits(max_memory_mb=math.inf), "max_memory_mb must be a finite .* at least 0, got inf"),
+        (Limits(min_accuracy=98.5), "min_accuracy must be .*0.985 is 98.5 %.*, got 98.5"),
     ],
 )
 def test_limits_that_cannot_be_meant_are_refused(limits, fact):

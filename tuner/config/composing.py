@@ -60,8 +60,20 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
     entry = hydra.main(
         version_base="1.3", config_path=str(project_folder("conf")), config_name="config"
     )
+    faults: list[Exception] = []
+
+    def compose_and_run(composed: DictConfig) -> None:
+        try:
+            config = _to_dataclass(composed)
+        except _composition_errors() as error:
+            faults.append(error)  # for the same reason as ``run``
+        else:
+            run(config)
+
     try:
-        entry(lambda composed: run(_to_dataclass(composed)))()
+        entry(compose_and_run)()
+        if faults:
+            raise faults[0]
     except _composition_errors() as error:
         if before == "1":
             raise

@@ -8,6 +8,7 @@ point must be proven to lose no accuracy against the framework's default.
 from __future__ import annotations
 
 import dataclasses
+import math
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,13 +43,21 @@ class Limits:
 
     def check(self) -> None:
         """Raise ``ConfigError`` for an invalid value."""
-        if self.jobs_per_host < 1:
-            raise ConfigError(f"jobs_per_host must be at least 1, got {self.jobs_per_host}")
-        loss = self.max_accuracy_loss
-        if loss is not None and not 0 <= loss <= 1:
-            raise ConfigError(
-                f"{_LOSS} must be a fraction from 0 to 1 (0.002 is 0.2 points) or none, got {loss}"
-            )
+        for name in ("jobs_per_host", "cores"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise ConfigError(f"{name} must be at least 1, got {count}")
+        for name in ("max_train_time_s", "max_memory_mb"):
+            most = getattr(self, name)
+            if most is not None and not 0 <= most < math.inf:
+                raise ConfigError(f"{name} must be a finite number of at least 0, got {most:g}")
+        meanings = {_LOSS: "(0.002 is 0.2 points) or none", "min_accuracy": "(0.985 is 98.5 %)"}
+        for name, meaning in meanings.items():
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise ConfigError(
+                    f"{name} must be a fraction from 0 to 1 {meaning}, got {share:g}"
+                )
 
     def words(self, *names: str) -> str:
         """Format the named limits; without names, all that are set and a point can break."""
@@ -87,8 +96,9 @@ def recommend(
     limits.check()
     if not evidence:
         raise NothingRecommended(
-            "no verified study is on record here; run python -m tuner framework=... dataset=... "
-            "first, or say where it was tracked (tracking_uri=)"
+            "no verified study that could answer is on record here; "
+            "run python -m tuner framework=... dataset=... first, "
+            "or say where it was tracked (tracking_uri=)"
         )
     for name in ("jobs_per_host", "cores"):
         evidence = _measured_so(evidence, name, getattr(limits, name))

@@ -140,6 +140,16 @@ class Plan:
         """Return whether the times of an entrant were measured in fewer rounds than needed."""
         return self.timed_rounds(index) < MIN_ROUNDS * self._runs_for_one(index)
 
+    @property
+    def owed(self) -> list[int]:
+        """The runtime setting, if rounds that it needs are still to come."""
+        roles = [each.role for each in self.entrants]
+        return [
+            index
+            for index, role in enumerate(roles)
+            if role is Role.RUNTIME_ONLY and self.owes(index)
+        ]
+
     def max_rounds(self, index: int) -> int:
         """Return the number of rounds after which an entrant's times need no more."""
         return max(MIN_ROUNDS, self.config.repeats) * self._runs_for_one(index)

@@ -98,6 +98,12 @@ class Readings:
             return ""
         return f"its test accuracy is {100 * gain:+.2f} points from the default's own"
 
+    @property
+    def has_proven(self) -> bool:
+        """Whether a candidate is proven already."""
+        indices = range(len(self.plan.entrants))
+        return any(self.role(each) in CANDIDATES and self.verdict(each) for each in indices)
+
     def role(self, index: int) -> Role:
         """Return what an entrant is verified for."""
         return self.plan.entrants[index].role

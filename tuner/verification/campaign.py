@@ -1,0 +1,223 @@
+"""What the next campaign verifies: the runtime setting, the best candidate, and trade-offs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuner.config.schema import Constraint, TuneConfig
+from tuner.values.pareto import Objective
+from tuner.values.trial import SideBySide, TrialResult
+from tuner.values.verified import Role
+from tuner.verification.finalists import (
+    Chances,
+    pick_trade_offs,
+    promising,
+    runtime_only,
+    train_time_s,
+    worthy_front,
+)
+from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Entrant, Plan
+from tuner.verification.readings import Readings
+
+Beside = Callable[[TrialResult], SideBySide | None]
+"""Tells how to measure a point's accuracy side by side with others, see ``Strategy.beside``."""
+
+_FOR_TRADE_OFFS = 0.15  # of the time left, at most, for trade-offs while the search continues
+_SECOND_CHANCE = 1.5  # times the time that is reserved, for another candidate if the first fails
+_OVERTIME = 0.25  # of the budget, for verification beyond it while nothing is proven
+_MIN_OVERTIME_S = 15.0  # the same where the budget is very small
+
+
+@dataclass(frozen=True)
+class Aims:
+    """What a study wants verified.
+
+    Attributes:
+        config: The study's configuration.
+        objectives: The study's objectives.
+        constraints: Limits of the configurations that are of interest.
+        beside: Tells how to measure a point's accuracy side by side with other runs.
+    """
+
+    config: TuneConfig
+    objectives: Sequence[Objective]
+    constraints: Sequence[Constraint]
+    beside: Beside
+
+    @property
+    def while_searching_s(self) -> float:
+        """Seconds that a campaign may need while the search can still find something faster."""
+        return self.config.budget.verify_share * self.config.budget.time_s
+
+    @property
+    def overtime_s(self) -> float:
+        """Seconds that verification may take beyond the budget while nothing is proven."""
+        return max(_OVERTIME * self.config.budget.time_s, _MIN_OVERTIME_S)
+
+    def runtime_only(self, plan: Plan, points: Sequence[TrialResult]) -> list[Entrant]:
+        """Return the default's own params at the fastest setting, if another is faster."""
+        found = runtime_only(points, plan.default, self.constraints)
+        return [Entrant(found, Role.RUNTIME_ONLY)] if found else []
+
+
+class Campaign:
+    """Chooses the configurations of the next campaign.
+
+    Args:
+        aims: What the study wants verified.
+        seen: What verification showed so far.
+        points: All points that may be verified.
+        chances: Estimates the chances of the points.
+        sure_s: Least training time (s) sure to lose nothing.
+    """
+
+    def __init__(
+        self,
+        aims: Aims,
+        seen: Readings,
+        points: Sequence[TrialResult],
+        chances: Chances,
+        sure_s: float,
+    ) -> None:
+        self._aims, self._seen, self._plan = aims, seen, seen.plan
+        self._points, self._chances, self._sure_s = points, chances, sure_s
+
+    @property
+    def _overtime_s(self) -> float:
+        return 0.0 if self._seen.has_proven else self._aims.overtime_s
+
+    def reserve_s(self) -> float:
+        """Return the seconds to reserve for the campaign, without trade-offs."""
+        picked = self._picked(self._aims.while_searching_s)
+        if not (picked or self._plan.rounds):  # every study verifies something
+            return self._cost_s(self._least())
+        if not picked:  # what is found too late to be compared with the default is of no use
+            return 2 * MIN_ROUNDS * self._plan.cost_s([0])
+        return self._cost_s(picked) * (1.0 if self._seen.has_proven else _SECOND_CHANCE)
+
+    def entrants(self, left_s: float, *, last: bool) -> list[Entrant]:
+        """Return what there is time to verify.
+
+        Args:
+            left_s: Seconds left of the study's budget.
+            last: Whether the search has ended, so that all the time left is for verification.
+        """
+        plan, seen = self._plan, self._seen
+        allowed_s = min(left_s, self._aims.while_searching_s)
+        if last:
+            allowed_s = left_s + self._overtime_s
+        picked = self._picked(allowed_s)
+        for_others_s = left_s if last else _FOR_TRADE_OFFS * left_s
+        if any(each.beside for each in picked) and not (last and seen.has_proven):
+            for_others_s = 0.0  # no times are compared before the candidate's accuracy is proven
+        spent_s = self._cost_s(picked)
+        if last:
+            for_others_s -= spent_s
+        known = sum(each.role is Role.TRADE_OFF for each in plan.entrants)
+        room = self._aims.config.verify.finalists - known if picked or last else 0
+        others = pick_trade_offs(
+            self._points,
+            plan.default,
+            self._aims.objectives,
+            self._aims.constraints,
+            room,
+            lambda chosen: (
+                self._cost_s([*picked, *_as_trade_offs(chosen)]) - spent_s <= for_others_s
+            ),
+            [each.result for each in (*plan.entrants[1:], *picked)],
+        )
+        found = [*self._planned(picked, left_s), *_as_trade_offs(others)]
+        return found if found or plan.rounds or not last else self._least()
+
+    def _least(self) -> list[Entrant]:
+        """Return what a study verifies at least, however little time it has left.
+
+        This is the runtime setting, or else what is verified soonest.
+        """
+        aims = self._aims
+        runtime = aims.runtime_only(self._plan, self._points)
+        allowed_s = aims.while_searching_s + aims.overtime_s
+        if runtime and self._cost_s(runtime) <= allowed_s:
+            return runtime
+        front = worthy_front(self._points, [self._plan.default], aims.objectives, aims.constraints)
+        found = [*runtime, *_as_trade_offs(front)]
+        return sorted(found, key=lambda each: self._cost_s([each]))[:1]
+
+    def _picked(self, max_s: float) -> list[Entrant]:
+        """Return the runtime setting, if not verified yet, and the most promising candidate.
+
+        They are returned only as far as they can be verified within ``max_s`` seconds.
+        """
+        picked: list[Entrant] = []
+        if Role.RUNTIME_ONLY not in [each.role for each in self._plan.entrants]:
+            picked += self._aims.runtime_only(self._plan, self._points)
+        if self._cost_s(picked) > max_s:
+            return []
+        for each in self._candidates():
+            entrant = self._entrant(each)
+            if self._cost_s([*picked, entrant]) <= max_s:
+                return [*picked, entrant]
+        return picked
+
+    def _planned(self, picked: Sequence[Entrant], left_s: float) -> list[Entrant]:
+        """Plan as many looks as there is time for: a level that is not spent proves nothing."""
+        plan, numbers = self._plan.with_entrants(picked), self._numbers(picked)
+        left_s += self._overtime_s
+        left_s -= plan.times_s([*self._plan.owed, *numbers])
+        return [
+            dataclasses.replace(
+                each, rounds=max(1, int(left_s / plan.cost_s((index,) * each.beside.at_once)))
+            )
+            if each.beside
+            else each
+            for index, each in zip(numbers, picked, strict=True)
+        ]
+
+    def _candidates(self) -> list[TrialResult]:
+        """Return points that promise what is sought beyond what is proven, the best first."""
+        for_speed = self._aims.config.goal != "accuracy"
+        return promising(
+            self._points,
+            self._chances,
+            self._plan.default,
+            self._aims.constraints,
+            tried=[
+                (each.result, self._seen.verdict(index) is True)
+                for index, each in enumerate(self._plan.entrants)
+                if each.role in CANDIDATES
+            ],
+            sure_s=self._sure_s if for_speed else None,
+            expected_s=self._expected_s,
+        )
+
+    def _entrant(self, point: TrialResult) -> Entrant:
+        sought = Role.ACCURACY if self._aims.config.goal == "accuracy" else Role.NO_LOSS
+        long = train_time_s(point) > self._aims.config.verify.long_s
+        return Entrant(point, sought, self._aims.beside(point) if long else None)
+
+    def _expected_s(self, point: TrialResult, chance: float) -> float:
+        """Return the expected seconds of verifying a candidate.
+
+        With runs side by side, its times are measured only once it is proven.
+        """
+        entrant = self._entrant(point)
+        whole_s = self._cost_s([entrant])
+        plan, numbers = self._plan.with_entrants([entrant]), self._numbers([entrant])
+        later_s = plan.times_s([*self._plan.owed, *numbers]) if entrant.beside else 0.0
+        return whole_s - (1 - chance) * later_s
+
+    def _cost_s(self, entrants: Sequence[Entrant]) -> float:
+        """Return the seconds of the rounds that decide a campaign, and of those owed."""
+        plan, numbers = self._plan.with_entrants(entrants), self._numbers(entrants)
+        return plan.accuracy_s(numbers) + plan.times_s([*self._plan.owed, *numbers])
+
+    def _numbers(self, entrants: Sequence[Entrant]) -> range:
+        """Return the indices that new entrants will have."""
+        count = len(self._plan.entrants)
+        return range(count, count + len(entrants))
+
+
+def _as_trade_offs(points: Sequence[TrialResult]) -> list[Entrant]:
+    return [Entrant(each, Role.TRADE_OFF) for each in points]
