@@ -227,6 +227,21 @@ def test_a_refuted_candidate_is_followed_by_its_longer_training_never_by_a_part_
     assert bench.verification.notes() == ("Tested for no loss but not proven: trial 1, trial 3.",)
 
 
+@pytest.mark.parametrize(
+    ("margin", "accuracies", "told"),
+    [(0.002, SEEDS, False), (0.0002, SEEDS, True), (0.001, SEEDS[:1], True)],
+)
+def test_a_test_split_too_small_to_prove_anything_is_told(folder, margin, accuracies, told):
+    config = dataclasses.replace(LONG, accuracy_margin=margin)
+    bench = Bench(folder, BEST, config=config, accuracies=accuracies)
+    notes = bench.verification.notes()
+    assert [f"10,000 test images and {len(accuracies)} run" in each for each in notes] == [
+        True
+    ] * told
+    bench.round()
+    assert bench.verification.notes() == (), "a candidate is being tested after all"
+
+
 def test_a_part_of_what_is_proven_may_be_proven_too(folder):
     bench = Bench(folder, BEST, PART)
     bench.shown = {1: GOOD, 4: GOOD}

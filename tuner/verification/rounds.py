@@ -11,6 +11,7 @@ resumes with the same configurations and seeds.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from tuner.config.schema import Constraint, TuneConfig
@@ -21,7 +22,12 @@ from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.values.verified import Role, Verified
 from tuner.verification.campaign import Aims, Beside, Campaign
 from tuner.verification.finalists import Chances, train_time_s
-from tuner.verification.noninferiority import LookPlan, candidate_alpha
+from tuner.verification.noninferiority import (
+    LookPlan,
+    candidate_alpha,
+    min_deviation,
+    pooled_deviation,
+)
 from tuner.verification.plan import CANDIDATES, Entrant, Plan, look_counts
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
@@ -80,7 +86,24 @@ class Verification:
 
     def notes(self) -> tuple[str, ...]:
         """Tell in words what verification showed apart from its figures."""
-        return self._seen().notes() if self._plan else ()
+        return (*self._seen().notes(), *self._too_coarse()) if self._plan else ()
+
+    def _too_coarse(self) -> list[str]:
+        """Tell why nothing was tested, if even the default's equal would seldom be proven."""
+        plan, known = self._known, self._seen().of_default()
+        asked = plan.config.finalists and self._config.goal == "no_loss" and not plan.part
+        if not (asked and known) or self._tested:
+            return []
+        least = min_deviation(statistics.fmean(known), plan.test_images)
+        margin = plan.config.accuracy_margin
+        if self.next_looks().allowance(margin, max(pooled_deviation(known), least)) > 0:
+            return []
+        runs = f"{len(known)} run{'s' if known[1:] else ''}"
+        return [
+            f"Nothing was tested for no loss: with {plan.test_images:,} test images and {runs} of "
+            "the default, even a configuration as accurate would seldom be proven to lose at most "
+            f"{100 * margin:g} points (verify.accuracy_margin=)."
+        ]
 
     def next_looks(self) -> LookPlan:
         """Return the looks planned for the next candidate."""
