@@ -365,6 +365,8 @@ def test_the_page_answers_draws_and_needs_no_network(service):
         assert "max_train_time_s" in page.locator("#answer").inner_text()
         for each in page.locator("input, select").all():
             assert each.evaluate("each => each.labels.length") == 1
+            wider = "each => each.offsetWidth - each.parentElement.offsetWidth"
+            assert each.evaluate(wider) <= 0, "it would cover its neighbour"
         assert not faults
         browser.close()
 
