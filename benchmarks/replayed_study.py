@@ -32,7 +32,7 @@ from tuner.search import (
     JointSearch,
     OptunaStudy,
     Outlook,
-    RayTuneSearch,
+    RayTune,
     Strategy,
 )
 from tuner.study.default_trial import DefaultTrial
@@ -172,7 +172,8 @@ class ReplayedStudy:
         )  # fmt: skip
         if race is not None:
             return FactoredSearch(study, race, machine.lanes)
-        return RayTuneSearch(study) if config.search.name == "raytune" else JointSearch(study)
+        ask = RayTune(study).ask if config.search.name == "raytune" else None
+        return JointSearch(study, ask)
 
     @property
     def verified(self) -> tuple[Verified, ...]:

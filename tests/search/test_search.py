@@ -18,7 +18,7 @@ from tuner.search import (
     JointSearch,
     OptunaStudy,
     Probe,
-    RayTuneSearch,
+    RayTune,
     Stop,
     Train,
     View,
@@ -84,12 +84,16 @@ def raced(tmp_path, *, over=True):
     return FactoredSearch(study, Raced(make_factored_map(), over=over))
 
 
+def make_raytune(study):
+    return JointSearch(study, RayTune(study).ask)
+
+
 ONE, TWO = Driver("one", "alike"), Driver("two", "alike")
 SEARCHES = [
     JointSearch,
     make_factored,
     pytest.param(
-        RayTuneSearch,
+        make_raytune,
         marks=pytest.mark.skipif(not find_spec("ray"), reason="pip install 'tuner[ray]'"),
     ),
 ]

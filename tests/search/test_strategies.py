@@ -27,7 +27,7 @@ from tuner.search import (
     JointSearch,
     OptunaStudy,
     Probe,
-    RayTuneSearch,
+    RayTune,
     Stop,
     Strategy,
     Train,
@@ -231,7 +231,8 @@ def test_factored_search_goes_through_anything(machine, budget_s, share, space, 
 @settings(max_examples=5, **unhurried)
 @anything
 def test_ray_tunes_search_goes_through_anything(machine, budget_s, share, space, limits):
-    strategy = RayTuneSearch(open_study(space, constraints=limits))
+    study = open_study(space, constraints=limits)
+    strategy = JointSearch(study, RayTune(study).ask)
     driven = drive(strategy, machine, None, budget_s, share * budget_s)
     assert [each.trial.number for each in driven.results] == [*range(len(driven.results))]
 

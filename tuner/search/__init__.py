@@ -5,7 +5,7 @@ from tuner.search.factored import FactoredSearch
 from tuner.search.joint import JointSearch
 from tuner.search.optuna_study import STORAGE_FAULTS, OptunaStudy
 from tuner.search.outlook import Aim, Outlook, Target
-from tuner.search.raytune import RayTuneSearch
+from tuner.search.raytune import RayTune
 from tuner.search.strategy import Probe, Races, Step, Stop, Strategy, Train, Verify, View
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Outlook",
     "Probe",
     "Races",
-    "RayTuneSearch",
+    "RayTune",
     "Step",
     "Stop",
     "Strategy",

@@ -1,13 +1,13 @@
-"""``search=joint``: one Optuna study over all params at once."""
+"""``search=joint`` and ``search=raytune``: one Optuna study over all params at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.strategy import Train, View
 from tuner.values.results import front_of
-from tuner.values.trial import TrialResult
+from tuner.values.trial import ParamValue, TrialResult
 
 
 class JointSearch:
@@ -15,14 +15,20 @@ class JointSearch:
 
     Args:
         study: The study that it asks and tells.
+        ask: Begins a trial of the study; without it, the study itself does.
     """
 
     min_iterations = 0
     warm = False
     lanes = 1
 
-    def __init__(self, study: OptunaStudy) -> None:
+    def __init__(
+        self,
+        study: OptunaStudy,
+        ask: Callable[[], tuple[int, dict[str, ParamValue]]] | None = None,
+    ) -> None:
         self.study = study
+        self._ask = ask or study.ask
         self.front: list[TrialResult] = []
         self.derived: list[TrialResult] = []
         self._starts = study.space.start_points(study.default)
@@ -31,7 +37,7 @@ class JointSearch:
         """Train the default, then the start points, then what the sampler proposes."""
         with self.study.alone():
             self.study.enqueue_first(self._starts)
-            return Train(*self.study.ask())
+            return Train(*self._ask())
 
     def tell(self, result: TrialResult) -> None:
         """Learn how a trial ended."""

@@ -26,7 +26,7 @@ from tuner.search import (
     JointSearch,
     OptunaStudy,
     Outlook,
-    RayTuneSearch,
+    RayTune,
     Strategy,
 )
 from tuner.storage.databases import Hold, exclusive
@@ -190,7 +190,7 @@ class _Study:
 
     def _make_strategy(self) -> Strategy:
         if self.config.search.name == "raytune":
-            return RayTuneSearch(self.stored)
+            return JointSearch(self.stored, RayTune(self.stored).ask)
         if self.config.search.name == "joint":
             return JointSearch(self.stored)
         self.race = self._make_race()
