@@ -98,7 +98,12 @@ class Surroundings:
                 [sys.executable, "-m", *words],
                 cwd=self._folder,
                 # no study of somebody else's holds it up: nothing of it counts what it measures
-                env={**os.environ, "TUNER_HOME": str(self._folder / "home"), SCOPE: "siege"},
+                env={
+                    **os.environ,
+                    "TUNER_HOME": str(self._folder / "home"),
+                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+                    SCOPE: "siege",
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

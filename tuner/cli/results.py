@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -156,7 +157,9 @@ def ui_command(words: Sequence[str]) -> int:
         print(f"the newest study's experiment: http://127.0.0.1:{port}/{view}", flush=True)
     command = [sys.executable, "-m", "mlflow", "ui", "--port", str(port)]
     command += ["--backend-store-uri", uri]
-    return subprocess.call(command, cwd=folder)
+    # MLflow's background processes for language models would take most of its memory
+    lean = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    return subprocess.call(command, cwd=folder, env={**lean, **os.environ})
 
 
 def _switch(text: str) -> bool:
