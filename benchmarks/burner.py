@@ -1,9 +1,9 @@
 """Whether a busy neighbour misleads a study: the same study quietly, and beside a CPU burner.
 
-The burner takes one core from the first race or trial after the default's first part until
-verification begins, so that race and search are disturbed throughout. Afterwards nothing runs but
-the two settings that the two races crowned, in turns at the default's batch size: beside each
-other they tell how much slower the burner's winner really is.
+The burner takes one core from the study's beginning to its end. Afterwards nothing runs but the
+two settings that the two races crowned, in turns at the default's batch size: beside each other
+they tell how much slower the burner's winner really is. ``times_the_budget`` says how much longer
+than asked a study takes; target beside a burner: 1.5.
 
     python benchmarks/burner.py caffe-mnist [--budget 300] [--json]
 """
@@ -17,11 +17,11 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from workbench import Workbench, fresh_study, workbench
 
-from tuner.progress import StudyProgress
 from tuner.trials.session import WorkerSession
 from tuner.values.results import StudyResult
 from tuner.values.trial import Params, ParamValue, Trial, TrialKind
@@ -31,29 +31,16 @@ PROBE_S = 0.5
 KILL_S = 120.0
 
 
-class Burner(StudyProgress):
-    """Burns one core while a study races and searches."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._began = False
-
-    def phase(self, name: str, detail: str = "") -> None:  # noqa: ARG002 - the moment
-        """Burn from the first race or search on; verification begins: enough."""
-        if name in {"race", "search"} and not self._began:
-            self._began = True
-            core = max(os.sched_getaffinity(0))
-            burn = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
-            self._process = subprocess.Popen([sys.executable, "-S", "-c", burn])
-        if name in {"verify", "report"}:
-            self.stop()
-
-    def stop(self) -> None:
-        """End the burner, if it runs."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+@contextlib.contextmanager
+def burner() -> Iterator[None]:
+    """Burn one core meanwhile."""
+    core = max(os.sched_getaffinity(0))
+    burn = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-S", "-c", burn]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def winner(found: StudyResult, default: Params) -> dict[str, ParamValue]:
@@ -87,7 +74,7 @@ def _pace(worker: WorkerSession, params: Params, number: int) -> float:
     return result.measurement.train_time_s / result.iterations
 
 
-def _figures(found: StudyResult, default: Params) -> dict[str, Any]:
+def _figures(found: StudyResult, default: Params, budget_s: float) -> dict[str, Any]:
     assert found.runtimes is not None
     return {
         "winner": " ".join(map(str, winner(found, default).values())),
@@ -95,7 +82,7 @@ def _figures(found: StudyResult, default: Params) -> dict[str, Any]:
         "disturbed_probes": found.runtimes.disturbed,
         "discarded_measurements": found.discarded,
         "trials": len(found.trials),
-        "elapsed_s": round(found.elapsed_s),
+        "times_the_budget": round(found.elapsed_s / budget_s, 2),
         "verified": [
             f"{each.verdict}: {each.against_default.speedup.value:.1f} times as fast, "
             f"{100 * each.against_default.accuracy_gain.value:+.2f} points"
@@ -112,20 +99,17 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=300.0, help="of each study, s")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    burner = Burner()
-    try:
-        quiet = fresh_study(given.name, given.budget)
-        burnt = fresh_study(given.name, given.budget, progress=burner)
-    finally:
-        burner.stop()
+    quiet = fresh_study(given.name, given.budget)
+    with burner():
+        burnt = fresh_study(given.name, given.budget)
     framework, _, dataset = given.name.partition("-")
     with workbench(framework, dataset) as bench:
         default = bench.default
         settings = [winner(each, default) for each in (quiet, burnt)]
         factor = 1.0 if settings[0] == settings[1] else slower(bench, *settings)
     figures = {
-        "quiet": _figures(quiet, default),
-        "burnt": _figures(burnt, default),
+        "quiet": _figures(quiet, default, given.budget),
+        "burnt": _figures(burnt, default, given.budget),
         "winner_slower_by": round(factor, 3),
     }
     if given.json:

@@ -189,6 +189,8 @@ def _speedup(bench: Workbench, params: Params, number: int) -> float:
 
 
 def _iteration_s(bench: Workbench, params: Params, number: int) -> float:
+    """Measure seconds per iteration, at the default's rate: a training that diverges has none."""
+    params = {**params, "learning_rate": bench.default["learning_rate"]}
     share = min(1.0, RATE_ITERATIONS / int(params["iterations"] or 1))
     result = run_trial(bench.setup, Trial(number, params, TrialKind.VERIFY, number, share=share))
     assert result.measurement is not None, result.reason

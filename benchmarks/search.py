@@ -202,7 +202,6 @@ def search_live(name: str, strategy: str, seed: int, *, budget_s: float) -> Anyt
                 search_space={"iterations": {"high": recorded.max_iterations}},
                 tracking_uri=f"sqlite:///{folder}/mlflow.db",
                 output=folder,
-                resume="never",
             ),
             judge,
         )

@@ -79,7 +79,6 @@ def _original(folder: Path) -> StudyResult:
             measure=MeasureConfig(max_foreign_pct=100, max_steal_pct=100),
             tracking_uri=f"sqlite:///{folder}/original.db",
             output=str(folder),
-            resume="never",
         ),
         StudyProgress(),
     )

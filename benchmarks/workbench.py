@@ -67,17 +67,14 @@ def empty_home(folder: Path) -> Iterator[None]:
         yield
 
 
-def fresh_study(
-    name: str, budget_s: float, *, seed: int = 1, progress: StudyProgress | None = None
-) -> StudyResult:
+def fresh_study(name: str, budget_s: float) -> StudyResult:
     """Run a factored study of framework-dataset that knows nothing of earlier ones."""
     framework, _, dataset = name.partition("-")
     with tempfile.TemporaryDirectory() as folder, empty_home(Path(folder)):
         config = TuneConfig(
             framework=load_framework(framework), dataset=load_dataset_config(dataset),
             model=MODEL, tracking_uri=f"sqlite:///{folder}/mlflow.db", output=folder,
-            seed=seed, resume="never",
         )  # fmt: skip
         config.search.name = "factored"
         config.budget.time_s = budget_s
-        return tune(config, progress or StudyProgress())
+        return tune(config, StudyProgress())
