@@ -526,7 +526,7 @@ def test_a_setting_that_runs_otherwise_than_requested_is_given_up(tmp_path):
         assert params["blas"] == "fast"
         search.tell(outcome(number, params, TrialStatus.INVALID, measurement=None))
     assert search.next(View(0.2, 60.0, 0, default_known=True)) == Stop(
-        "no training that fits into 0.2 s is expected to add to what is known"
+        "nothing untried fits into 0.2 s; a larger budget.time_s= may help"
     )
     assert ask(search, limit_s=2.0)[1]["blas"] == "slow"
     search.learn_paces()

@@ -1,4 +1,4 @@
-"""Validation of configurations: every check that their types alone do not make."""
+"""Checks of a configuration that need no data set, search space or runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "framework.runtime.install": ("auto", "never"),
     "dataset.on_unavailable": ("fallback", "error"),
 }
-"""The values of each setting that takes one of a few words."""
+"""The values of each setting that takes a word from a fixed list."""
 
 
 def _check(holds: bool, name: str, value: object, wanted: str) -> None:
@@ -31,7 +31,11 @@ def _check(holds: bool, name: str, value: object, wanted: str) -> None:
 
 
 def validate(config: TuneConfig) -> TuneConfig:
-    """Return ``config`` unchanged if it can be used; raise ``ConfigError`` for the first fault."""
+    """Return ``config`` unchanged if it can be used.
+
+    Raises:
+        ConfigError: For the first fault, or a package that a setting needs and is not installed.
+    """
     for name, share in (
         ("executor.memory_share", config.executor.memory_share),
         ("budget.trial_share", config.budget.trial_share),
@@ -80,7 +84,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         _check(value in choices, name, value, f"one of {', '.join(choices)}")
     if config.search.name == "factored" and config.sampler.name != SamplerConfig.name:
         raise ConfigError(
-            f"sampler={config.sampler.name} is for search=joint, got "
+            f"sampler={config.sampler.name} is for search=joint or raytune, got "
             f"search={config.search.name}, which uses no sampler"
         )
     _validate_executor(config)
@@ -111,9 +115,9 @@ def _validate_executor(config: TuneConfig) -> None:
             given = getattr(config.executor, name)
             _check(not given, f"executor.{name}", given, "left out unless executor=ray")
     if config.executor.jobs_per_host > 1:
-        alone = config.executor.name == "local" and config.search.name != "factored"
+        permitted = config.executor.name == "local" and config.search.name != "factored"
         _check(
-            alone,
+            permitted,
             "executor.jobs_per_host",
             config.executor.jobs_per_host,
             "1 unless executor=local and search is joint or raytune",
@@ -134,7 +138,7 @@ def _validate_goals(config: TuneConfig) -> None:
         "test_accuracy" not in config.objectives,
         "objectives",
         config.objectives,
-        "measured on the validation split, as accuracy is: the test split is for verification",
+        "without test_accuracy, which is kept for verification (accuracy is that of validation)",
     )
     for text in config.constraints:
         parse_constraint(text)

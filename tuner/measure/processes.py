@@ -23,7 +23,7 @@ _DEATH_S = 5.0  # a killed process may take a moment to go, one in uninterruptib
 
 @dataclass(slots=True)
 class Process:
-    """One line of ``/proc/<pid>/stat``, in seconds and bytes."""
+    """One line of ``/proc/<pid>/stat``; CPU seconds include those of children already reaped."""
 
     pid: int
     name: str
@@ -77,7 +77,7 @@ def started_at(pid: int) -> float:
 
 
 def process_tree(root: int) -> list[int]:
-    """Return ``root`` and all its living descendants."""
+    """Return ``root`` and all its descendants, also those that are dead but not reaped."""
     tree, rest = [], [root]
     while rest:
         pid = rest.pop()
@@ -101,7 +101,7 @@ def strangers(root: int) -> dict[int, str]:
 
 
 def mapped_files(pids: Collection[int]) -> set[str]:
-    """Return the paths of all files that the processes have mapped, as they see them."""
+    """Return the paths of all files that the processes have mapped, as seen in their sandbox."""
     paths: set[str] = set()
     for pid in pids:
         with suppress(OSError):
@@ -111,7 +111,7 @@ def mapped_files(pids: Collection[int]) -> set[str]:
 
 
 def status_value(pid: int, name: str) -> int:
-    """Return a number of ``/proc/<pid>/status``, in its unit there; 0 if there is none."""
+    """Return a number of ``/proc/<pid>/status``, memory in kB; 0 if there is none."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/status").read_bytes()
         match = re.search(rb"^" + name.encode() + rb":\s*(\d+)", text, re.MULTILINE)
@@ -120,7 +120,7 @@ def status_value(pid: int, name: str) -> int:
 
 
 def pss_bytes(pid: int) -> int | None:
-    """Return the memory with shared pages counted by share; ``None`` if that is unreadable."""
+    """Return bytes of memory, each shared page divided among its users; ``None`` if unknown."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
         match = re.search(rb"^Pss:\s*(\d+)", text, re.MULTILINE)
@@ -152,7 +152,9 @@ def marked_processes(marker: str) -> list[int]:
 
 
 def kill_marked(marker: str, patience_s: float = 0.0) -> int:
-    """Kill every process of a trial (or, by a prefix, of a study) and wait until it is gone.
+    """Kill every process of a trial (or, by a prefix, of a study), except this one.
+
+    Wait up to 5 s until they are gone.
 
     Args:
         marker: Marker of the processes, or a prefix of it.

@@ -25,13 +25,13 @@ from tuner.values.trial import Params
 
 
 class MachineRace:
-    """A race with the workers of this machine.
+    """Races runtime settings in workers on this machine, and keeps the map for later studies.
 
     Args:
-        setup: Setup of the workers.
+        setup: Setup of the workers; the study's own map is kept beside their folder.
         space: Space whose runtime params are raced.
         default: The framework's own default.
-        fingerprint: Fingerprint of machine and packages; there is one map for each fingerprint.
+        fingerprint: Fingerprint of machine and packages; part of what identifies a shared map.
         maps: Folder of the maps that studies on this machine share.
         config: How long a probe is, and how much of the budget the race may take.
         budget_s: Budget of the whole study, seconds.
@@ -82,7 +82,7 @@ class MachineRace:
 
     @property
     def known(self) -> RuntimeMap:
-        """The map so far; empty before the race began."""
+        """The map so far; at first the study's own, else an earlier study's, else empty."""
         return self._race.known
 
     @property
@@ -96,9 +96,10 @@ class MachineRace:
         return self._race.over
 
     def run(self, max_s: float) -> None:
-        """Race for at most ``max_s`` seconds.
+        """Race on, and begin nothing new after ``max_s`` seconds; save the map.
 
-        The first call measures at least the default's own pace.
+        The default's setting is measured first, if none is known. An earlier study's map is
+        checked first, and forgotten if it no longer holds.
 
         Raises:
             NoTrialSucceeded: If no setting could be measured.
@@ -110,7 +111,8 @@ class MachineRace:
                 self._write()
         if not self.known.probes:
             setting, reason = self.known.faults[0]
-            raise NoTrialSucceeded(f"no runtime setting could be raced; {setting}: {reason}")
+            named = ", ".join(f"{name} {value}" for name, value in setting.items())
+            raise NoTrialSucceeded(f"no runtime setting could be raced; with {named}: {reason}")
 
     @contextlib.contextmanager
     def _open(self, params: Params) -> Iterator[WorkerSession]:

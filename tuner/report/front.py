@@ -21,26 +21,32 @@ def front_json(result: StudyResult) -> dict[str, Any]:
     """Return the study as plain JSON values.
 
     Under one ``schema`` number, keys are only ever added. Units are in the names: ``*_s``
-    seconds, ``*_bytes``, ``*_pct`` percent of the trial's cores. Accuracies and their gains are
-    fractions 0–1. ``speedup`` is a ratio (2.0 is twice as fast as the default). ``cpu_ratio`` and
-    ``memory_ratio`` are costs divided by the default's (0.5 is half). An interval is ``{"value",
-    "low", "high"}`` in the unit of its name, at the ``confidence`` of the same entry. A value
-    that was not measured is ``null`` or absent.
+    seconds, ``*_bytes``, ``*_mb`` MiB, ``*_pct`` percent of the trial's cores. Accuracies are
+    fractions 0–1, and gains differences of them. ``speedup`` is a ratio (2.0 is twice as fast as
+    the default). ``cpu_ratio`` and ``memory_ratio`` are costs divided by the default's (0.5 is
+    half). An interval is ``{"value", "low", "high"}`` in the unit of its name, at the
+    ``confidence`` of its entry in ``verified``; ``iteration_s`` at 95 %. A value that was not
+    measured is ``null`` or absent.
 
     Returns:
         ``study_id``, ``framework``, ``title``, ``dataset``, ``dataset_facts``, ``model``,
-        ``objectives``, ``constraints``; ``default`` (trial 0: ``trial_number``, ``params``,
-        ``metrics``); ``answers`` (``no_loss``, ``runtime_only``, ``most_accurate``, and
-        ``same_accuracy``, the only one set if only the first part of the default is known: the
-        ``name`` of the verified configuration, ``null`` if nothing was proven); ``verified`` (the
-        default first: ``name``, ``role``, ``trial_number``, ``params``, the figures,
-        ``accuracy_from``, ``comparison`` with the default, ``verdict``, ``runs``);
+        ``objectives``, ``constraints``; ``default`` (trial 0: ``name``, ``trial_number``,
+        ``params``, ``metrics``, ``projected``, ``disturbed``; ``null`` before it has ended);
+        ``answers`` (the ``name`` of the verified configuration for each of ``no_loss``,
+        ``runtime_only``, ``most_accurate`` and ``same_accuracy``; ``null`` if nothing was proven.
+        ``same_accuracy`` replaces the others if only the first part of the default is known);
+        ``verified`` (the default first: ``name``, ``role``, ``trial_number``, ``params``, the
+        figures, ``accuracy_from``, ``verdict``, ``runs``, and the ``comparison`` with the
+        default: ``speedup``, ``accuracy_gain``, ``cpu_ratio`` and ``memory_ratio`` with p-values,
+        ``no_loss``, ``no_loss_looks``; ``accuracy_kept`` is the former name of ``no_loss``);
         ``accuracy_margin`` (the loss that counts as none), ``reference`` (where the default's
-        accuracy comes from, in words), ``default_part`` (the first part of the default that
-        everything is compared with, in words; empty for the whole), ``notes``; ``front`` (on the
-        validation split, unverified, same keys as ``default``); ``trials`` (counts by status);
-        ``runtimes`` (results of the race of the runtime settings, fastest first: ``setting``,
-        ``iteration_s`` by batch size; ``null`` without a race);
+        accuracy comes from, in words; empty for its own run), ``default_part`` (the first part of
+        the default that everything is compared with, in words; empty for the whole), ``notes``;
+        ``front`` (on the validation split, unverified, same keys as ``default``); ``trials``
+        (counts by status);
+        ``runtimes`` (results of the race of the runtime settings: ``setting``, ``iteration_s``
+        by batch size; in the order of their least ratio to the fastest at any batch size;
+        ``null`` without a race);
         ``discarded_measurements``; ``machine``, ``runtime``, ``versions``, ``budget``,
         ``warnings``, ``started``, ``elapsed_s``, ``complete``, ``command``.
     """
@@ -95,7 +101,7 @@ def _runtimes(runtimes: RuntimeMap) -> list[dict[str, Any]]:
 
 
 def framework_versions(result: StudyResult) -> dict[str, str]:
-    """Return the versions from the first trial that reported any."""
+    """Return the versions of framework, interpreter and libraries that a trial reported."""
     return next((dict(each.versions) for each in result.trials if each.versions), {})
 
 
@@ -146,7 +152,7 @@ def _interval(interval: Interval) -> dict[str, float]:
 
 
 def plain_values(value: Any) -> Any:
-    """Convert ``value`` to strict JSON values: no tuples or enums, no NaN, no infinity."""
+    """Convert ``value`` to strict JSON values; NaN and infinity become ``None``."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, float) and not math.isfinite(value):

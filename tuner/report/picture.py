@@ -198,7 +198,7 @@ def label_axes(axes: Axes, view: FrontView) -> None:
 
 
 def plain_numbers(axes: Axes, steps: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
-    """Label a logarithmic x axis at ``steps`` per decade, as numbers instead of powers of ten."""
+    """Label a logarithmic x axis with plain numbers, at ``steps`` times each power of ten."""
     axes.xaxis.set_major_locator(LogLocator(subs=steps))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: rounded(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())

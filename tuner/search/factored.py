@@ -1,7 +1,8 @@
 """``search=factored``: the race finds the runtime settings, so only accuracy is searched.
 
 After the default, the race comes first, because every other trial trains at a setting that it
-found. Each trial is a whole learning curve, trained at the fastest setting for its batch size.
+found. Each trial is a whole learning curve, at the fastest setting for its batch size. Or trials
+run side by side, each at a setting of one thread, and get the times of the fastest.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ class FactoredSearch:
     """Races the runtime settings and trains learning curves in turns; see ``Strategy``.
 
     Args:
-        study: The study that it asks and tells; which sampler that has does not matter.
-        race: The race whose map it composes with. Times and failures of trials are added to the
+        study: The study that trials are asked from and told to; its sampler is not used.
+        race: The race whose map gives the paces. Times and failures of trials are added to the
             same map.
-        cores: Cores on which trials may run side by side for their accuracy alone, one per core.
+        cores: Number of cores on which trials may run side by side for their accuracy alone, one
+            per core.
 
     Attributes:
         front: The best of all results told and of the points derived from them.
-        derived: The checkpoints of runs at the pace of other settings.
+        derived: Points from the checkpoints of runs, at their own or other settings.
         min_iterations: Iterations of the shortest training in the space.
-        warm: Whether trials may share a worker: not where memory counts, as it would be shared.
+        warm: Whether trials may share a worker; false where memory counts, as a worker keeps what
+            earlier trials took.
         lanes: How many trials run at once for their accuracy alone, at a setting of one thread;
             their times are composed with the paces of the race.
     """
@@ -62,7 +65,7 @@ class FactoredSearch:
     # -- what to do next ------------------------------------------------------------------------
 
     def next(self, view: View) -> Train | Probe | Stop:
-        """Measure the default and race, then train; the race continues between trials."""
+        """Return the default, a turn of the race, the training worth most, or a stop."""
         paced = bool(self._race.known.probes) and not self._race.recorded
         if self.study.waiting and (paced or not view.default_known):
             return self._train(None)
@@ -78,7 +81,7 @@ class FactoredSearch:
         if not self._race.over and len(self._race.known.probes) > self._probes_before:
             return self._race_on(view)  # only the race helps, and its last turn did
         return Stop(
-            f"no training that fits into {view.limit_s:.3g} s is expected to add to what is known"
+            f"nothing untried fits into {view.limit_s:,.3g} s; a larger budget.time_s= may help"
         )
 
     def _at_once(self, params: Params) -> int:
@@ -96,12 +99,12 @@ class FactoredSearch:
         return SideBySide({**point.params, **setting}, lanes, train_s)
 
     def _race_on(self, view: View) -> Probe:
-        """Begin the next turn of the race."""
+        """Ask for the next turn of the race."""
         self._racing, self._probes_before = True, len(self._race.known.probes)
         return Probe(max(0.0, _MAX_TURN_SHARE * view.left_s))
 
     def _train(self, proposed: dict[str, ParamValue] | None) -> Train:
-        """Begin the enqueued trial, or else the proposed one."""
+        """Ask the study for the enqueued trial, or else the proposed one."""
         self._racing = self._raced = False
         with self.study.alone():
             if proposed is not None and not self.study.waiting:

@@ -137,7 +137,7 @@ class Races(Protocol):
 
     @property
     def known(self) -> RuntimeMap:
-        """All measurements, always the same map object; empty before the first turn."""
+        """All measurements, always the same map object; at first those of earlier turns."""
 
     @property
     def recorded(self) -> bool:

@@ -30,12 +30,13 @@ class KeptStudy:
 
     Attributes:
         id: The study's id.
-        state: ``damaged`` if its ``study.json`` cannot be read.
+        state: ``running`` while a driver holds it; ``damaged`` if its ``study.json`` cannot be
+            read; ``interrupted`` if it has not run to its end.
         framework, dataset: Their names; empty if not recorded.
         trials: Number of ended trials, including verification runs.
         elapsed_s: Seconds spent on it.
-        size: Bytes on disk.
-        age_s: Seconds since it was last written.
+        size: Bytes of its files.
+        age_s: Seconds since its ``study.json`` was written.
     """
 
     id: str
@@ -58,7 +59,7 @@ def _describe(folder: Path) -> KeptStudy:
     facts: dict[str, Any] = {}
     state: State = "damaged"
     written = folder.stat().st_mtime
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, TypeError):
         facts = dict(json.loads((folder / STUDY).read_text(encoding="utf-8")))
         written = (folder / STUDY).stat().st_mtime
         state = "complete" if facts.get("complete") else "interrupted"
@@ -98,7 +99,9 @@ def remove_study(home: Path, name: str) -> int:
     """
     folder = home / "studies" / name
     if not re.fullmatch(r"[\w-]+", name) or not folder.is_dir():
-        raise ConfigError(f"no study {name!r} is kept here; python -m tuner studies lists them")
+        raise ConfigError(
+            f"no study {name!r} is kept in {home}; python -m tuner studies lists them"
+        )
     with _held(folder) as free:
         if not free:
             raise ConfigError(f"study {name} is being run; wait for its end, or stop it first")

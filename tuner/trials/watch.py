@@ -28,8 +28,8 @@ from tuner.values.trial import Checkpoint, Trial, TrialStatus
 Listener = Callable[[Trial, int, float], None]
 """Called with the trial, its iterations and its training seconds so far."""
 
-_HOPELESS = 10.0  # a trial that would need this many times its limit is stopped at a quarter of it
-_POLL_S = (0.002, 0.05)
+_HOPELESS = 10.0  # times its limit: a trial that needs more is stopped once a quarter is used
+_POLL_S = (0.002, 0.05)  # shortest and longest pause
 _MIN_FREE_DISK_BYTES = 64 * 2**20
 _MAX_PROCESSES = 1000
 _MAX_FILES, _MAX_BYTES = 10_000, 4 * 2**30  # limits of a worker's folder
@@ -43,8 +43,8 @@ _COUNT_EVERY_S = 1.0
 class Watch:
     """Watches one running trial: reads its events, enforces limits, stops it if it is futile.
 
-    Watching begins at once. ``follow`` returns when the worker has answered or must be given up;
-    the caller ends the worker and finishes the monitor.
+    Clocks and monitor start at once, all else in ``follow``, which returns when the worker has
+    answered or must be given up; the caller ends the worker and finishes the monitor.
 
     Args:
         trial: What the worker was asked to train.
@@ -52,7 +52,8 @@ class Watch:
         process: The worker, or the sandbox around it.
         output: File that its output goes to.
         monitor: Measures that process and its descendants; it is started here.
-        memory_limit_bytes: Memory of the whole tree at which the trial is given up.
+        memory_limit_bytes: Memory of the whole tree, files without a name included, above which
+            the trial is given up.
         stall_limit_s: Seconds without any event after which it is given up.
         listener: Told of each sign of life.
         cancel: Once set, the trial is given up.
@@ -77,7 +78,7 @@ class Watch:
         self.monitor.start()
         self._began_s = self._heard_s = time.monotonic()
         self._training = False
-        self._weighed = 0
+        self._weighed_checkpoints = 0
         self._nameless = NamelessFiles()
         self._next_count_s = self._began_s
 
@@ -129,18 +130,24 @@ class Watch:
         if now - self._began_s > self.trial.time_limit_s:
             return TrialStatus.TIMEOUT, f"not done after {self.trial.time_limit_s:.0f} s"
         if now - self._heard_s > self.stall_limit_s:
-            return TrialStatus.STALLED, f"no sign of life for {self.stall_limit_s:.0f} s"
+            return TrialStatus.STALLED, (
+                f"no sign of life for {self.stall_limit_s:.0f} s (framework.stall_limit_s=)"
+            )
         if self.monitor.memory_bytes + self._nameless.memory_bytes > limit:
-            return TrialStatus.OUT_OF_MEMORY, f"used more than {limit / 2**20:.0f} MiB"
+            return TrialStatus.OUT_OF_MEMORY, (
+                f"used more than {limit / 2**20:,.0f} MiB (executor.memory_limit_mb=)"
+            )
         if shutil.disk_usage(self.folder.path).free < _MIN_FREE_DISK_BYTES:
-            return TrialStatus.DISK_FULL, f"less than 64 MiB left in {self.folder.path}"
+            return TrialStatus.DISK_FULL, (
+                f"less than {_MIN_FREE_DISK_BYTES // 2**20} MiB left in {self.folder.path}"
+            )
         excess = self._excess(now)
         return (TrialStatus.OVER_LIMIT, excess) if excess else None
 
     def _excess(self, now: float) -> str:
         """Return what the worker has more of than allowed, in words; empty if nothing."""
         if len(self.monitor.tree) > _MAX_PROCESSES:
-            return f"had more than {_MAX_PROCESSES} processes at once"
+            return f"had more than {_MAX_PROCESSES:,} processes at once"
         if now < self._next_count_s:
             return ""
         self._next_count_s = now + _COUNT_EVERY_S
@@ -151,9 +158,9 @@ class Watch:
             return f"had more than {_MAX_OPEN:,} files open"
         files, size = self.folder.size(_MAX_FILES)
         if files > _MAX_FILES:
-            return f"left more than {_MAX_FILES:,} files in its folder"
+            return f"had more than {_MAX_FILES:,} files and folders in its folder"
         if size + self._nameless.disk_bytes > _MAX_BYTES:
-            return f"left more than {_MAX_BYTES // 2**20:,} MiB in its folder"
+            return f"took more than {_MAX_BYTES // 2**20:,} MiB of the disk"
         return ""
 
     def _steer(self) -> None:
@@ -183,9 +190,9 @@ class Watch:
     def _futile(self) -> str:
         """Return why the rest of a learning curve cannot add to the front; empty if it can."""
         log, trial = self.log, self.trial
-        if not trial.curve or len(log.checkpoints) == self._weighed:
+        if not trial.curve or len(log.checkpoints) == self._weighed_checkpoints:
             return ""
-        self._weighed = len(log.checkpoints)
+        self._weighed_checkpoints = len(log.checkpoints)
         own_pace_s = log.train_time_s / log.iteration
         end_s = own_pace_s * trained_iterations(trial)
         end_s = min(end_s, trial.train_time_limit_s or end_s)

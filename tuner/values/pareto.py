@@ -106,7 +106,7 @@ def front_shares(drawn: _Array, objectives: Sequence[Objective]) -> list[float]:
     """Return how often each of n points is on the front, given samples of their true figures.
 
     Args:
-        drawn: Samples of all points from their uncertainty, shape (draws, n, m), the last axis
+        drawn: Joint samples of the points' figures, shape (draws, n, m), the last axis
             in the order of ``objectives``.
         objectives: The m objectives.
 

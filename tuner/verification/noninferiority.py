@@ -27,8 +27,8 @@ from scipy import optimize, stats
 _MIN_FREEDOM = 2  # of the pooled variance; two runs that happen to agree prove nothing
 _POINTS = 801  # of the numerical integration
 _FARTHEST = 8.0  # standard deviations
-_MIN_LEVEL = 1e-12
-_OF_SAMPLING = 0.5
+_MIN_LEVEL = 1e-12  # of a look, so that its bound is finite
+_OF_SAMPLING = 0.5  # of the deviation that sampling the images gives
 _Array = np.typing.NDArray[np.float64]
 
 
@@ -62,7 +62,9 @@ class LookPlan:
         return self.levels[self.candidate_runs.index(runs)]
 
     def allowance(self, margin: float, deviation: float) -> float:
-        """Return the loss (fraction) at which the last look proves no loss half of the time.
+        """Return the true loss (fraction) that the last look takes for none half of the time.
+
+        It is negative if only a gain would be proven as often.
 
         Args:
             margin: Loss that counts as none.
@@ -85,8 +87,8 @@ def min_deviation(accuracy: float, images: int) -> float:
 
     A few runs may agree by chance, and a default's runs that agree say little of a candidate's. So
     at least half of what sampling the images gives is assumed. In ``references/`` the deviation is
-    0.2 to 0.6 of that, seldom more; candidates of smaller batches and higher rates were seen at
-    0.9.
+    0.2 to 0.6 times that of sampling, seldom more; candidates of smaller batches and higher rates
+    were seen at 0.9 times.
 
     Args:
         accuracy: Accuracy of the default (fraction).
@@ -105,7 +107,7 @@ def p_of_loss(
         candidate: Its test accuracies (fractions), one per seed.
         default: Those of the default.
         margin: Loss that counts as none (fraction).
-        least: Least deviation between seeds to assume.
+        least: Least deviation between seeds to assume (fraction), above 0.
 
     Returns:
         The p-value; 1 where the runs are too few to estimate the spread between seeds.
@@ -137,7 +139,7 @@ def chance_of_proof(
         default: Those of the default, at least one.
         plan: The planned looks at the candidate.
         margin: Loss that counts as none (fraction).
-        least: Least deviation between seeds to assume.
+        least: Least deviation between seeds to assume (fraction), above 0.
     """
     deviation = max(pooled_deviation(candidate, default), least)
     gain = statistics.fmean(candidate) - statistics.fmean(default)
@@ -155,7 +157,7 @@ def pooled_deviation(*groups: Sequence[float]) -> float:
 
 
 def spent(fraction: float, alpha: float) -> float:
-    """Return the level that may be spent once a fraction (0–1] of the information is known."""
+    """Return the part of ``alpha`` that may be spent by a fraction (0–1] of the information."""
     return alpha * math.log(1 + (math.e - 1) * fraction)
 
 
