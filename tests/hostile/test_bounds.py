@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
+import platform
 import socket
+import time
 
 import pytest
 
@@ -21,10 +24,12 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("name", "status", "reason"),
     [
-        ("fork_bomb", TrialStatus.OVER_LIMIT, "1000 processes"),
+        ("fork_bomb", TrialStatus.OVER_LIMIT, "1,000 processes"),
         ("many_files", TrialStatus.OVER_LIMIT, "10,000 files"),
         ("large_files", TrialStatus.OVER_LIMIT, "64 MiB of the disk"),
         ("flood_output", TrialStatus.OVER_LIMIT, "64 MiB of output"),
+        ("reserve_output", TrialStatus.OVER_LIMIT, "64 MiB of output"),
+        ("flood_after", TrialStatus.OVER_LIMIT, "64 MiB of the disk"),
         ("flood_events", TrialStatus.INVALID, "64 MiB of events"),
         ("many_events", TrialStatus.INVALID, "10,000 events"),
         ("flood_checkpoints", TrialStatus.INVALID, "10,000 checkpoints"),
@@ -39,7 +44,8 @@ pytestmark = pytest.mark.timeout(60)
 def test_a_bound_ends_a_trial_by_name(
     hostile: TrialSetup, attack: Attack, monkeypatch, name, status, reason
 ):
-    if name in ("large_files", "hide_deleted_files"):  # no test needs to fill the disk
+    # no test needs to fill the disk
+    if name in ("large_files", "hide_deleted_files", "flood_after"):
         monkeypatch.setattr("tuner.trials.watch._MAX_BYTES", 64 * 2**20)
     if name == "many_events":  # nor to write for days
         monkeypatch.setattr("tuner.trials.protocol._MAX_EVENTS", 10_000)
@@ -70,6 +76,43 @@ def test_output_that_grows_unseen_is_cut(hostile, attack):
     trial = attack("grow_output")
     run_trial(hostile, trial)
     assert (hostile.folder / trial.name / "log.txt").stat().st_size <= MAX_LOG_BYTES
+
+
+@pytest.mark.parametrize(("name", "said"), [("change_output", "said\n"), ("forbid_output", "")])
+def test_what_is_kept_of_the_output_is_the_host_s_own_file(hostile, attack, name, said):
+    trial = attack(name)
+    assert run_trial(hostile, trial).status is TrialStatus.COMPLETE
+    kept = hostile.folder / trial.name / "log.txt"
+    assert kept.stat().st_mode & 0o7111 == 0
+    assert kept.read_text() == said
+    assert (hostile.folder / "workers").stat().st_mode & 0o077 == 0
+
+
+def test_a_worker_does_nothing_between_its_trials(hostile, attack):
+    with WorkerSession(hostile, attack("").params) as session:
+        assert session.run(attack("flood_after")).status is TrialStatus.COMPLETE
+        (own,) = (hostile.folder / "workers").iterdir()
+        time.sleep(1.0)
+        assert [each.name for each in own.iterdir() if each.name.isdigit()] == []
+
+
+def test_no_worker_knows_the_marker_of_another(hostile, attack):
+    said = []
+    for _ in range(2):
+        trial = attack("say_marker")
+        run_trial(hostile, trial)
+        said.append((hostile.folder / trial.name / "log.txt").read_text())
+    assert said[0] != said[1]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls have other numbers")
+def test_the_keys_of_whoever_started_the_tuner_are_not_found(hostile, attack):
+    add_key, key, session = 248, b"tuner-secret", -3
+    if ctypes.CDLL(None).syscall(add_key, b"user", key, b"x", 1, session) < 0:
+        pytest.skip("the kernel refuses keyrings here")
+    trial = attack("search_keyring")
+    run_trial(hostile, trial)
+    assert (hostile.folder / trial.name / "log.txt").read_text() == "nothing\n"
 
 
 def test_a_worker_makes_no_namespace_of_its_own(hostile, attack):

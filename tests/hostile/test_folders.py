@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.conftest import SECRET
+from tuner.storage.study_folder import delete_folder
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.trials.worker_folder import WorkerFolder, empty_if_large
 from tuner.values.errors import ProtocolError
@@ -138,6 +139,20 @@ def place_of_user() -> Iterator[Path]:
             yield Path(name)
         finally:
             kernel.setfsuid(os.geteuid())
+
+
+def test_what_a_dead_worker_forbade_is_deleted(place_of_user):
+    for path in (place_of_user / "workers" / "own", place_of_user / "cache"):
+        (path / "inner").mkdir(parents=True)
+        (path / "inner" / "file").write_bytes(b"x")
+        (path / "inner").chmod(0)
+        path.chmod(0)
+    empty_if_large(place_of_user / "cache", 0, 0)
+    assert list((place_of_user / "cache").iterdir()) == []
+    (place_of_user / "cache").chmod(0)
+    delete_folder(place_of_user / "cache")
+    WorkerFolder(place_of_user / "workers" / "own").remove()
+    assert [each.name for each in place_of_user.rglob("*")] == ["workers"]
 
 
 @pytest.mark.parametrize("mode", [0, 0o500, 0o300])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import time
 
@@ -11,7 +10,7 @@ from tuner import measure
 from tuner.config.schema import TuneConfig
 from tuner.executors.local import LocalExecutor
 from tuner.progress import StudyProgress
-from tuner.storage.study_folder import is_full, require_space
+from tuner.storage.study_folder import delete_folder, is_full, require_space
 from tuner.trials.setup import claims_folder, core_sets, fetch, host_facts, make_setup
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.trial import Trial, TrialResult, TrialStatus
@@ -53,7 +52,7 @@ class NodeSlot:
             raise RuntimeUnavailable(f"none of {len(sets)} core sets is free: {taken}") from None
         cores = self._claim.cores
         folder = claims_folder() / "-".join(map(str, cores))
-        shutil.rmtree(folder, ignore_errors=True)  # left by a killed process
+        delete_folder(folder)  # left by a killed process
         folder.mkdir(parents=True)
         if is_full(folder):
             raise RuntimeUnavailable(f"the disk of {folder} is full on {socket.gethostname()}")
@@ -84,7 +83,7 @@ class NodeSlot:
         folder = self._setup.folder / trial.name
         files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         if not trial.warm:  # a kept worker still writes to the folder of its first trial
-            shutil.rmtree(folder, ignore_errors=True)
+            delete_folder(folder)
         return result, files
 
     def cancel(self) -> None:

@@ -203,6 +203,7 @@ class Runtime(abc.ABC):
                 cwd="/",
                 env={**_PLAIN_ENVIRONMENT, **self._check_environment()},
                 timeout=_VERIFY_TIMEOUT_S,
+                start_new_session=True,  # away from the terminal, which takes typed commands
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RuntimeUnavailable(f"{name}: {error}; {self._repair}") from error

@@ -139,13 +139,23 @@ def interpreter_folders(interpreter: str) -> list[Path]:
     while path.is_symlink():
         path = path.parent / path.readlink()
         chain.append(path)
-    prefixes = [each.parent.parent if each.parent.name == "bin" else each for each in chain]
+    prefixes = [_prefix_of(each) for each in chain]
     home = Path.home()
     found = [
         path if prefix in (home, *home.parents) else prefix
         for path, prefix in zip(chain, prefixes, strict=True)
     ]
     return [each for each in found if len(each.parts) > 2]
+
+
+def _prefix_of(program: Path) -> Path:
+    """Return the installation folder of a program; itself if it is but a link to one.
+
+    A folder of links, such as ``~/.local/bin``, is in one that holds anything.
+    """
+    prefix = program.parent.parent
+    installed = not program.is_symlink() or (prefix / "pyvenv.cfg").is_file()
+    return prefix if installed and program.parent.name == "bin" else program
 
 
 def _host_mounts() -> Iterator[str]:

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from tuner.storage.study_folder import RESULT, STUDY
+from tuner.storage.study_folder import RESULT, STUDY, delete_folder
 from tuner.values.errors import ConfigError
 
 State = Literal["complete", "interrupted", "running", "damaged"]
@@ -106,7 +105,7 @@ def remove_study(home: Path, name: str) -> int:
         if not free:
             raise ConfigError(f"study {name} is being run; wait for its end, or stop it first")
         size = _size(folder)
-        shutil.rmtree(folder)
+        delete_folder(folder)
     # its lock stays: another process may have opened it, and would then hold a deleted one
     return size
 

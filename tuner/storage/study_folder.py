@@ -120,6 +120,18 @@ def _unwritable(path: Path, error: OSError) -> StorageError:
     )
 
 
+def delete_folder(folder: Path) -> None:
+    """Delete a folder as far as possible, whatever permissions a worker set that has ended."""
+    with contextlib.suppress(OSError):
+        folder.chmod(0o700)
+    for parent, names, _ in os.walk(folder):
+        for path in (Path(parent, each) for each in names):
+            if not path.is_symlink():
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a file completely or not at all, even in case of a power cut."""
     partial = path.with_name(f".{path.name}.partial")
@@ -197,7 +209,7 @@ class StudyFolder:
             self._lock = FileLock(f"{path}.lock")
             self._lock.acquire(timeout=0)
             if fresh:
-                shutil.rmtree(path, ignore_errors=True)
+                delete_folder(path)
             self.trials.mkdir(parents=True, exist_ok=True)
         except Timeout:
             raise ConfigError(

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import datetime
 import math
-import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from tuner.search import (
     Strategy,
 )
 from tuner.storage.databases import Hold, exclusive
-from tuner.storage.study_folder import home_id, write_atomically
+from tuner.storage.study_folder import delete_folder, home_id, write_atomically
 from tuner.study.default_trial import DefaultTrial
 from tuner.study.interrupts import DeferredInterrupts
 from tuner.study.loop import StudyLoop
@@ -325,7 +324,7 @@ class _Study:
         remove_worker_folders(self.setup.folder)
         for pattern in ("race-*", "beside-*"):
             for leftover in self.folder.path.glob(pattern):
-                shutil.rmtree(leftover, ignore_errors=True)
+                delete_folder(leftover)
         trials = self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
         failed = trials and trials[0].trial.is_default and not trials[0].usable
         if failed and not self._is_complete():

@@ -6,8 +6,10 @@ bound holds, the host watches (``tuner.trials.watch``).
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
+import platform
 import resource
 import shutil
 import subprocess
@@ -20,6 +22,8 @@ _MAX_TASKS = 4096
 _MAX_OPEN_FILES = 16_384  # of one process
 _PROBE_BYTES = 256 * 2**20
 _PROBE_S = 20.0
+_KEYCTL = {"x86_64": 250, "aarch64": 219}  # its number as a system call
+_JOIN_SESSION_KEYRING = 1
 _BUS = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")  # where a user's systemd is found
 # prints the memory limit of the group it runs in; cgroup v2 has one line in /proc/self/cgroup
 _PRINT_LIMIT = 'cat "/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/memory.max"'
@@ -50,6 +54,17 @@ def custody(cores: tuple[int, ...], memory_bytes: int) -> list[str]:
         *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0", f"--nofile={soft}:{hard}"),
         *(f"--nproc={user_tasks() + _MAX_TASKS}", "--"),
     ]
+
+
+def leave_keyring() -> None:
+    """Give this thread, and what it starts, an empty session keyring, see keyctl(2).
+
+    A worker would read the keys of whoever started the tuner, such as Kerberos tickets. Where the
+    kernel refuses it, it refuses workers their keyrings too.
+    """
+    number = _KEYCTL.get(platform.machine())
+    if number is not None:
+        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, None)
 
 
 @functools.cache

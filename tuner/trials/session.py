@@ -9,21 +9,24 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tuner.config.schema import FrameworkConfig, MeasureConfig
 from tuner.datasets.provide import Dataset
-from tuner.measure import MARKER, ResourceMonitor, kill_marked, strangers
+from tuner.measure import MARKER, ResourceMonitor, kill_marked, process_tree, strangers
 from tuner.runtimes import Runtime
-from tuner.trials.custody import custody
+from tuner.trials.custody import custody, leave_keyring
 from tuner.trials.outcome import Failure, Observation, conclude
 from tuner.trials.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
 from tuner.trials.watch import MAX_LOG_BYTES, Listener, Watch
@@ -34,7 +37,9 @@ from tuner.values.trial import Params, Trial, TrialResult, TrialStatus
 WORKER_API = Path(__file__).parents[1] / "worker_api"
 _EXIT_GRACE_S = 10.0
 _EXIT_POLL_S = 0.002
+_LOOK_EVERY_S = 0.2  # at the disk, while a worker ends
 _MAX_CACHE_FILES, _MAX_CACHE_BYTES = 50_000, 2**30  # what compiled code may take
+_COPIED_BYTES = 2**20  # at once
 _WORKERS = "workers"  # below the folder of the trials: where workers write
 
 
@@ -100,8 +105,7 @@ def run_trial(
     finally:
         left = session.close()
     if left and result.usable:
-        reason = f"the worker left running: {left}"
-        result = dataclasses.replace(result, status=TrialStatus.LEFT_PROCESSES, reason=reason)
+        result = dataclasses.replace(result, status=left[0], reason=left[1])
     return result
 
 
@@ -124,7 +128,8 @@ class WorkerSession:
 
     The worker writes to its own folder, which is emptied before each trial and deleted with the
     worker. The request and the events of a trial are kept in a folder that no worker sees. The
-    worker's output is ``log.txt`` in the folder of the first trial that it trained.
+    worker's output goes to a file without a name, as the worker can change whatever file it has
+    open; it is copied to ``log.txt`` in the folder of the first trial that the worker trained.
 
     Args:
         setup: What the trials share.
@@ -136,8 +141,10 @@ class WorkerSession:
         self.environment = setup.runtime.environment(params)
         self._process: subprocess.Popen[bytes] | None = None
         self._own: WorkerFolder | None = None
+        self._output: IO[bytes] | None = None
         self._log = Path()
         self._marker = ""
+        self._overflow: Callable[[], str] = str
 
     def __enter__(self) -> WorkerSession:
         return self
@@ -167,12 +174,13 @@ class WorkerSession:
         (folder / REQUEST).write_text(request, encoding="ascii")
         process, own = self._worker_given(request, trial, folder)
         interval_s = setup.measure.sample_interval_s
+        assert self._output is not None
         # a warm worker begins as soon as it is told, so watching has to begin before
         watch = Watch(
             trial=trial,
             folder=own,
             process=process,
-            output=self._log,
+            output=self._output,
             monitor=ResourceMonitor(process.pid, setup.cores, interval_s),
             memory_limit_bytes=setup.memory_limit_bytes,
             stall_limit_s=setup.framework.stall_limit_s,
@@ -185,11 +193,14 @@ class WorkerSession:
             failure = watch.follow()
         finally:
             usage = watch.monitor.finish()
-            self._cut_log()
+            self._keep_output()
             with suppress(ProtocolError):
                 (folder / EVENTS).write_bytes(own.read(EVENTS, MAX_EVENTS_BYTES))
             if failure or watch.log.result is None:
                 self._end(at_once=watch.log.error is None)
+            else:
+                self._overflow = watch.overflow
+                _signal_tree(process, signal.SIGSTOP)  # nobody watches it until the next trial
         return conclude(
             Observation(
                 trial=trial,
@@ -206,8 +217,11 @@ class WorkerSession:
             )
         )
 
-    def close(self) -> str:
-        """End the worker; return what it left running, which has been killed."""
+    def close(self) -> Failure | None:
+        """End the worker; return how it did not end as it should, such as with a process left.
+
+        Whatever it left has been killed or deleted.
+        """
         return self._end(at_once=False)
 
     def _worker_given(
@@ -223,7 +237,8 @@ class WorkerSession:
         own = self._own = WorkerFolder(self.setup.folder / _WORKERS / trial.name)
         own.write(REQUEST, request)
         self._log = folder / "log.txt"
-        self._marker = f"{self.setup.marker}/{trial.name}/"
+        # other workers, which know the study's marker from their own, must not guess it
+        self._marker = f"{self.setup.marker}/{trial.name}/{secrets.token_hex(8)}/"
         self._process = self._start(own.path)
         return self._process, own
 
@@ -231,16 +246,17 @@ class WorkerSession:
         setup = self.setup
         readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
         command = setup.runtime.command(setup.worker, readable=readable, writable=[own])
-        with self._log.open("ab") as log:
-            return subprocess.Popen(
-                [*custody(setup.cores, setup.memory_limit_bytes), *command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=own,
-                env=self._whole_environment(own),
-                start_new_session=True,
-            )
+        self._output = tempfile.TemporaryFile(dir=setup.folder)  # noqa: SIM115 - as long as the worker
+        leave_keyring()
+        return subprocess.Popen(
+            [*custody(setup.cores, setup.memory_limit_bytes), *command],
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            cwd=own,
+            env=self._whole_environment(own),
+            start_new_session=True,
+        )
 
     def _whole_environment(self, home: Path) -> dict[str, str]:
         """Build the environment from scratch; only variables that the runtime names pass."""
@@ -255,22 +271,26 @@ class WorkerSession:
             "PYTHONPATH": f"{WORKER_API}:{own.get('PYTHONPATH', '')}".rstrip(":"),
         }
 
-    def _end(self, *, at_once: bool) -> str:
+    def _end(self, *, at_once: bool) -> Failure | None:
         process, self._process = self._process, None
         own, self._own = self._own, None
-        left = "" if process is None else self._stop(process, at_once)
+        left = self._stop(process, at_once) if process else None
         if own is not None:
             own.remove()
         return left
 
-    def _cut_log(self) -> None:
-        """Cut output that has grown unseen; whoever stores it would store all of it."""
-        with suppress(FileNotFoundError):
-            if self._log.stat().st_size > MAX_LOG_BYTES:
-                os.truncate(self._log, MAX_LOG_BYTES)
+    def _keep_output(self) -> None:
+        """Copy the output so far; at most what is allowed, however large it has grown unseen."""
+        if self._output is not None:
+            handle = self._output.fileno()
+            with self._log.open("wb") as kept:
+                while (at := kept.tell()) < MAX_LOG_BYTES and (
+                    part := os.pread(handle, 2**20, at)
+                ):
+                    kept.write(part)
 
-    def _stop(self, process: subprocess.Popen[bytes], at_once: bool) -> str:
-        left = "" if at_once else _wait_for_exit(process)
+    def _stop(self, process: subprocess.Popen[bytes], at_once: bool) -> Failure | None:
+        left = None if at_once else _wait_for_exit(process, self._overflow)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -279,8 +299,11 @@ class WorkerSession:
                 process.stdin.close()
         survivors = kill_marked(self._marker, patience_s=0.5)
         empty_if_large(self.setup.runtime.cache, _MAX_CACHE_FILES, _MAX_CACHE_BYTES)
-        self._cut_log()
-        return left or (f"{survivors} detached processes" if survivors else "")
+        self._keep_output()
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+        return left or (_left(f"{survivors} detached processes") if survivors else None)
 
 
 def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
@@ -289,25 +312,47 @@ def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
     It is not waited for. The watch notices a worker that is dead or has filled its own pipe.
     """
     assert worker.stdin is not None
+    _signal_tree(worker, signal.SIGCONT)
     pipe = worker.stdin.fileno()
     os.set_blocking(pipe, False)
     with suppress(BrokenPipeError, BlockingIOError):
         os.write(pipe, f"{folder}\n".encode())  # shorter than PIPE_BUF: whole, or not at all
 
 
-def _wait_for_exit(process: subprocess.Popen[bytes]) -> str:
-    """Close the worker's input so that it ends; return what it was last seen to leave running.
+def _signal_tree(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Stop a worker with all its processes, or have them continue."""
+    for pid in process_tree(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
-    A sandbox ends everything in it together with the worker, so leftovers are looked for before.
+
+def _left(what: str) -> Failure:
+    return TrialStatus.LEFT_PROCESSES, f"the worker left running: {what}"
+
+
+def _wait_for_exit(
+    process: subprocess.Popen[bytes], overflow: Callable[[], str]
+) -> Failure | None:
+    """Close the worker's input so that it ends; return what is wrong with its end.
+
+    That is what it was last seen to leave running, or has more of on the disk than allowed. A
+    sandbox ends everything in it together with the worker, so leftovers are looked for before.
     """
     seen = strangers(process.pid)
+    _signal_tree(process, signal.SIGCONT)
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.close()
     deadline = time.monotonic() + _EXIT_GRACE_S
+    next_look_s = time.monotonic() + _LOOK_EVERY_S
     last = seen
     while process.poll() is None and time.monotonic() < deadline:
         last = strangers(process.pid) or last
+        if time.monotonic() >= next_look_s:
+            with suppress(ProtocolError):  # it ends in any case
+                if excess := overflow():
+                    return TrialStatus.OVER_LIMIT, excess
+            next_look_s = time.monotonic() + _LOOK_EVERY_S
         time.sleep(_EXIT_POLL_S)
     left = sorted(name for pid, name in seen.items() if pid in last)
-    return ", ".join(left)
+    return _left(", ".join(left)) if left else None

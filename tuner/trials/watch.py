@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import IO
 
 from tuner.measure import (
     NamelessFiles,
@@ -21,7 +22,7 @@ from tuner.measure import (
 from tuner.trials.outcome import Failure
 from tuner.trials.protocol import STOP, EventLog, trained_iterations
 from tuner.trials.stopping import can_extend, far_behind
-from tuner.trials.worker_folder import WorkerFolder
+from tuner.trials.worker_folder import BLOCK_BYTES, WorkerFolder
 from tuner.values.errors import ProtocolError
 from tuner.values.trial import Checkpoint, Trial, TrialStatus
 
@@ -50,7 +51,7 @@ class Watch:
         trial: What the worker was asked to train.
         folder: The worker's folder, where its events appear.
         process: The worker, or the sandbox around it.
-        output: File that its output goes to.
+        output: File without a name that its output goes to.
         monitor: Measures that process and its descendants; it is started here.
         memory_limit_bytes: Memory of the whole tree, files without a name included, above which
             the trial is given up.
@@ -62,7 +63,7 @@ class Watch:
     trial: Trial
     folder: WorkerFolder
     process: subprocess.Popen[bytes]
-    output: Path
+    output: IO[bytes]
     monitor: ResourceMonitor
     memory_limit_bytes: int
     stall_limit_s: float
@@ -151,11 +152,20 @@ class Watch:
         if now < self._next_count_s:
             return ""
         self._next_count_s = now + _COUNT_EVERY_S
-        if self.output.stat().st_size > MAX_LOG_BYTES:
-            return f"wrote more than {MAX_LOG_BYTES // 2**20} MiB of output"
         self._nameless = nameless_files(self.monitor.tree, _MAX_OPEN)
         if self._nameless.open > _MAX_OPEN:
             return f"had more than {_MAX_OPEN:,} files open"
+        return self.overflow()
+
+    def overflow(self) -> str:
+        """Return what the worker has more of on the disk than allowed, in words; empty if none.
+
+        Raises:
+            ProtocolError: If the worker forbids to look.
+        """
+        output = os.fstat(self.output.fileno())
+        if max(output.st_size, output.st_blocks * BLOCK_BYTES) > MAX_LOG_BYTES:
+            return f"wrote more than {MAX_LOG_BYTES // 2**20} MiB of output"
         files, size = self.folder.size(_MAX_FILES)
         if files > _MAX_FILES:
             return f"had more than {_MAX_FILES:,} files and folders in its folder"

@@ -20,7 +20,8 @@ from tuner.values.errors import DISK_FAULTS, ProtocolError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_BLOCK_BYTES = 512  # of st_blocks, stat(2)
+BLOCK_BYTES = 512
+"""Of ``st_blocks``, stat(2)."""
 _DEEPEST = 50
 _MAX_TURNS = 20_000  # each deletes one level of nested folders
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -31,13 +32,16 @@ class WorkerFolder:
 
     Args:
         path: Created here; what an earlier one of that name left is deleted. Its parent must be
-            out of every worker's reach.
+            out of every worker's reach, and is closed to other users: a worker can set any mode.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
-        self._handle = os.open(path, _FOLDER)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.chmod(0o700)
+        path.mkdir(exist_ok=True)
+        with _open_folder(path) as handle:
+            self._handle = os.dup(handle)
         self.clear()
 
     def __enter__(self) -> WorkerFolder:
@@ -116,17 +120,13 @@ class WorkerFolder:
 
 def empty_if_large(path: Path, max_entries: int, max_bytes: int) -> None:
     """Delete the content of a folder that workers write to if it has more than that."""
-    try:
-        handle = os.open(path, _FOLDER)
-    except FileNotFoundError:
-        return
-    try:
-        entries, size = _size(handle, max_entries)
-    except ProtocolError:
-        entries, size = max_entries + 1, 0
-    if entries > max_entries or size > max_bytes:
-        _clear(handle)
-    os.close(handle)
+    with contextlib.suppress(FileNotFoundError), _open_folder(path) as handle:
+        try:
+            entries, size = _size(handle, max_entries)
+        except ProtocolError:
+            entries, size = max_entries + 1, 0
+        if entries > max_entries or size > max_bytes:
+            _clear(handle)
 
 
 @contextlib.contextmanager
@@ -182,7 +182,7 @@ def _size(folder: int, max_entries: int, depth: int = 0) -> tuple[int, int]:
         for each in entries:
             count += 1
             with _unless_deleted():
-                size += each.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+                size += each.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
                 if each.is_dir(follow_symlinks=False):
                     inner.append(each.name)
             if count > max_entries:
@@ -216,8 +216,13 @@ def _entries(folder: int) -> list[tuple[str, bool]]:
 
 
 @contextlib.contextmanager
-def _open_folder(name: str, folder: int) -> Iterator[int]:
-    """Open an inner folder, whatever permissions the worker set; yield its handle."""
+def _open_folder(name: str | Path, folder: int | None = None) -> Iterator[int]:
+    """Open a folder, whatever permissions the worker set; yield its handle.
+
+    Args:
+        name: Its path, or its name in ``folder``.
+        folder: Handle of the folder that it is in.
+    """
     path = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     try:
         Path(f"/proc/self/fd/{path}").chmod(0o700)  # fchmod takes no such handle

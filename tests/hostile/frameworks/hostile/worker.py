@@ -4,9 +4,11 @@
 leaves undone.
 """
 
+import atexit
 import contextlib
 import ctypes
 import os
+import signal
 import socket
 import time
 
@@ -198,6 +200,39 @@ def grow_output(trial):
     os.ftruncate(1, 900 * 2**20)
 
 
+def change_output(trial):
+    print("said", flush=True)
+    os.fchmod(1, 0o4755)
+
+
+def forbid_output(trial):
+    os.fchmod(1, 0)
+
+
+def reserve_output(trial):
+    keep_size = 1
+    size = ctypes.c_long(100 * 2**20)
+    ctypes.CDLL(None).fallocate(1, keep_size, ctypes.c_long(0), size)
+    time.sleep(20)
+
+
+def flood_after(trial):
+    """Fill the disk once the trial is over: when the worker ends, or waits for the next."""
+    atexit.register(large_files, trial)
+    signal.signal(signal.SIGALRM, lambda *_: large_files(trial))
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+
+
+def search_keyring(trial):
+    search, session = 10, -3
+    key = ctypes.CDLL(None).syscall(250, search, session, b"user", b"tuner-secret", 0)
+    print("found" if key >= 0 else "nothing", flush=True)
+
+
+def say_marker(trial):
+    print(os.environ["TUNER_TRIAL"], flush=True)
+
+
 def name_in_long(trial):
     os.makedirs(os.path.join(trial.folder, "\U0001f600" * 63, "inner", "innermost"))
 
@@ -233,7 +268,8 @@ ATTACKS = {each.__name__: each for each in (
     forge_earlier, forbid_folders, read_secret, fork_bomb, many_files, deep_folders, large_files,
     sparse_file, flood_events, many_events, flood_checkpoints, flood_output, hide_memory, survive,
     fill_input, connect, escape_terminal, hide_in_memfd, hide_deleted_files, open_files,
-    nest_namespace, grow_output, name_in_long,
+    nest_namespace, grow_output, name_in_long, change_output, forbid_output, reserve_output,
+    flood_after, search_keyring, say_marker,
 )}  # fmt: skip
 
 
