@@ -133,6 +133,21 @@ def test_a_trial_on_a_shared_host_has_company_until_it_ends(setup, make_trial, m
     assert set(statuses) <= {TrialStatus.COMPLETE, TrialStatus.INTERRUPTED}
 
 
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_trial_that_loses_its_company_does_not_count(setup, make_trial, monkeypatch, raises):
+    def beside(setup, trial, **_given):
+        if raises:
+            raise OSError("no room")
+        return TrialResult(trial, TrialStatus.OUT_OF_MEMORY, reason="no room")
+
+    monkeypatch.setattr(crowded, "run_trial", beside)
+    executor = make_crowded(setup)
+    result = executor.submit(make_trial(3)).result(timeout=15)
+    executor.close()
+    assert result.status is TrialStatus.INVALID
+    assert result.reason == "a training beside it ended before: no room"
+
+
 def _burn(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from tuner.executors.local import LocalExecutor
 from tuner.trials.session import TrialSetup, run_trial
 from tuner.trials.watch import Listener
-from tuner.values.trial import Trial, TrialResult
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 _PATIENCE_S = 120.0  # longest wait for the concurrent trainings to begin
 
@@ -43,15 +43,20 @@ class CrowdedExecutor(LocalExecutor):
         ]
 
     def _run_once(self, trial: Trial) -> TrialResult:
-        with self._company(trial):
-            return super()._run_once(trial)
+        with self._company(trial) as ended:
+            result = super()._run_once(trial)
+        if ended and result.usable:
+            reason = f"a training beside it ended before: {ended[0]}"
+            result = dataclasses.replace(result, status=TrialStatus.INVALID, reason=reason)
+        return result
 
     @contextlib.contextmanager
-    def _company(self, trial: Trial) -> Iterator[None]:
-        over = threading.Event()
+    def _company(self, trial: Trial) -> Iterator[list[str]]:
+        """Train beside the trial; yield why any of these trainings ended before it, if one did."""
+        over, ended = threading.Event(), list[str]()
         training = [threading.Event() for _ in self._beside]
         threads = [
-            threading.Thread(target=_accompany, args=(setup, trial, begun, over))
+            threading.Thread(target=_accompany, args=(setup, trial, begun, over, ended))
             for setup, begun in zip(self._beside, training, strict=True)
         ]
         for thread in threads:
@@ -59,7 +64,7 @@ class CrowdedExecutor(LocalExecutor):
         try:
             for begun in training:
                 begun.wait(_PATIENCE_S)
-            yield
+            yield ended
         finally:
             over.set()
             for thread in threads:
@@ -67,9 +72,13 @@ class CrowdedExecutor(LocalExecutor):
 
 
 def _accompany(
-    setup: TrialSetup, trial: Trial, begun: threading.Event, over: threading.Event
+    setup: TrialSetup,
+    trial: Trial,
+    begun: threading.Event,
+    over: threading.Event,
+    ended: list[str],
 ) -> None:
-    """Repeat the training of ``trial`` until it is over; give up after a failure."""
+    """Repeat the training of ``trial`` until it is over; after a failure, say why it has ended."""
     same = dataclasses.replace(
         trial,
         share=1.0,
@@ -79,7 +88,12 @@ def _accompany(
         warm=False,
         test=False,
     )
-    usable = True
-    while usable and not over.is_set():
-        usable = run_trial(setup, same, listener=lambda *_: begun.set(), cancel=over).usable
+    try:
+        while not over.is_set():
+            result = run_trial(setup, same, listener=lambda *_: begun.set(), cancel=over)
+            if not (result.usable or over.is_set()):
+                ended.append(result.reason)
+                break
+    except Exception as error:  # it ends this thread alone
+        ended.append(str(error))
     begun.set()
