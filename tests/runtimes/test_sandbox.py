@@ -284,6 +284,20 @@ def test_settings_of_the_kernel_are_read_only_even_for_root(writable):
         assert "Read-only file system" in done.stderr
 
 
+def test_a_folder_of_links_to_interpreters_stays_closed(tmp_path):
+    real = tmp_path / "opt" / "python" / "bin" / "python3"
+    link = tmp_path / "user" / ".local" / "bin" / "python3"
+    inner = tmp_path / "venv" / "bin" / "python"
+    for path in (real, link, inner):
+        path.parent.mkdir(parents=True)
+    real.touch()
+    link.symlink_to(real)
+    inner.symlink_to(link)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    found = interpreter_folders(str(inner))
+    assert found == [tmp_path / "venv", link, tmp_path / "opt" / "python"]
+
+
 @pytest.mark.parametrize("folder", ["", "bin"])
 def test_a_program_in_the_home_folder_does_not_open_that_folder(tmp_path, monkeypatch, folder):
     monkeypatch.setenv("HOME", str(tmp_path))
