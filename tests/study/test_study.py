@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -29,7 +30,13 @@ from tuner.study.preparation import results_place
 from tuner.study.study import tune
 from tuner.tracking import TRIAL_TAG, connect, default_tracking_uri, load_results
 from tuner.trials.setup import claims_folder
-from tuner.values.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable, StorageError
+from tuner.values.errors import (
+    ConfigError,
+    NoTrialSucceeded,
+    RuntimeUnavailable,
+    StorageAway,
+    StorageError,
+)
 from tuner.values.pareto import OBJECTIVES, hypervolume
 from tuner.values.trial import TrialKind, TrialStatus
 from tuner.values.verified import Role
@@ -74,6 +81,15 @@ def test_trial_0_is_the_default_and_everything_is_numbered_once(config):
 def test_a_default_that_ended_before_its_time_could_be_read_ends_no_study(config, monkeypatch):
     monkeypatch.setattr(Verification, "sure_s", lambda *_: 0.0)
     assert tune(config).complete
+
+
+def test_a_disk_that_is_full_from_the_start_is_a_fault_that_may_pass(config, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "study.json")
+
+    monkeypatch.setattr("tuner.study.study.prepare", full)
+    with pytest.raises(StorageAway, match=r"study.json cannot be written \(No space left"):
+        tune(config)
 
 
 @pytest.mark.slow

@@ -112,6 +112,19 @@ def test_only_the_accuracy_is_logged_of_a_trial_that_ran_beside_others(tmp_path)
     assert {*beside.metrics} == {"val_accuracy", "loss"}
 
 
+def test_what_is_long_is_cut_to_what_every_store_takes(tmp_path):
+    tracker = make_tracker(tmp_path)
+    long = dataclasses.replace(
+        make_result(1, 0.9, 10.0), reason="x" * 60_000, versions={"y" * 300: "1.0"}
+    )
+    tracker.log_trial(long, tmp_path)
+    client = connect(f"sqlite:///{tmp_path}/mlflow.db")
+    runs = client.search_runs([parent_of(tmp_path, tracker).info.experiment_id])
+    (run,) = [each for each in runs if "reason" in each.data.tags]
+    assert len(run.data.tags["reason"]) == 5000
+    assert max(map(len, run.data.tags)) <= 250
+
+
 def test_a_study_that_goes_on_names_its_data_once(tmp_path):
     make_tracker(tmp_path).finish([], {}, description="before")
     again = make_tracker(tmp_path)

@@ -26,7 +26,7 @@ from tuner.progress import StudyProgress
 from tuner.storage.study_folder import write_atomically
 from tuner.study.study import tune
 from tuner.values.addresses import without_password
-from tuner.values.errors import DISK_FAULTS, StorageAway, TunerError
+from tuner.values.errors import PASSING_FAULTS, StorageAway, TunerError
 from tuner.values.trial import TrialKind, TrialResult
 
 JOB, PROGRESS, OUTCOME = "job.json", "progress.json", "outcome.json"
@@ -74,7 +74,7 @@ class _Told(StudyProgress):
 
 def _may_pass(error: TunerError) -> bool:
     cause = error.__cause__
-    full = isinstance(cause, OSError) and cause.errno in DISK_FAULTS
+    full = isinstance(cause, OSError) and cause.errno in PASSING_FAULTS
     return full or isinstance(error, StorageAway)
 
 
@@ -92,6 +92,10 @@ def main(folder: Path) -> int:
         outcome = {"study_id": "", "reason": " ".join(str(error).split())}
         code = os.EX_TEMPFAIL if _may_pass(error) else error.exit_code
         print(error, file=sys.stderr)  # into the job's log, in case the outcome cannot be written
+    except OSError as error:
+        if error.errno not in PASSING_FAULTS:
+            raise
+        outcome, code = {"study_id": "", "reason": str(error)}, os.EX_TEMPFAIL
     except KeyboardInterrupt:
         return _INTERRUPTED
     with suppress(OSError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.search import STORAGE_FAULTS
 from tuner.storage.databases import fault_of
 from tuner.values.addresses import without_password
-from tuner.values.errors import DISK_FAULTS, StorageAway
+from tuner.values.errors import PASSING_FAULTS, StorageAway
 
 
 @contextlib.contextmanager
@@ -17,7 +17,7 @@ def reported_faults(folder: Path, storage: str) -> Iterator[None]:
     """Turn a fault of the disk or database into a one-line error; stored results stay stored.
 
     Args:
-        folder: The study's folder.
+        folder: Where the study writes, if an error does not say.
         storage: Address of its database, if that is not in the folder.
 
     Raises:
@@ -26,7 +26,7 @@ def reported_faults(folder: Path, storage: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_FAULTS:
+        if error.errno not in PASSING_FAULTS:
             raise
         place, why = error.filename or folder, error.strerror
     except STORAGE_FAULTS as error:
@@ -34,6 +34,6 @@ def reported_faults(folder: Path, storage: str) -> Iterator[None]:
     else:
         return
     raise StorageAway(
-        f"study {folder.name} stopped, as {place} cannot be written ({why}); what it has measured "
-        "is kept, and the same command resumes it"
+        f"the study stopped, as {place} cannot be written ({why}); what it has measured is kept, "
+        "and the same command resumes it"
     )

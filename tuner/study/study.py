@@ -69,7 +69,8 @@ def tune(
     uri, output = results_place(config)
     with contextlib.ExitStack() as stack:
         shown = progress or stack.enter_context(make_progress(config.progress))
-        prepared = prepare(config, shown, uri)
+        with reported_faults(output, config.storage):
+            prepared = prepare(config, shown, uri)
         stack.callback(prepared.folder.close)
         interrupts = stack.enter_context(DeferredInterrupts())
         with reported_faults(prepared.folder.path, config.storage):

@@ -139,18 +139,19 @@ def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any
     if client is None:
         return []
     prefix = experiment_name(framework, "")
-    experiments = [
-        each.experiment_id
-        for each in client.search_experiments(filter_string=f"name LIKE '{prefix}%'")
-    ]
-    if not experiments:
-        return []
-    parents = client.search_runs(
-        experiments,
-        _STUDIES,
-        max_results=newest,
-        order_by=["attributes.start_time DESC"],
-    )
+    with one_line(uri, "read"):
+        experiments = [
+            each.experiment_id
+            for each in client.search_experiments(filter_string=f"name LIKE '{prefix}%'")
+        ]
+        if not experiments:
+            return []
+        parents = client.search_runs(
+            experiments,
+            _STUDIES,
+            max_results=newest,
+            order_by=["attributes.start_time DESC"],
+        )
     fronts = [_read_front(client, each) for each in parents]
     return [each for each in fronts if each is not None]
 

@@ -33,6 +33,7 @@ _KEPT_FILES = ("trial.json", "events.jsonl", "log.txt")
 _NOTE = "mlflow.note.content"
 """MLflow's tag for a run's description."""
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()<>#!|~&]")
+_KEY_LETTERS, _TAG_LETTERS, _PARAM_LETTERS = 250, 5000, 6000  # what every MLflow store takes
 _DIGEST_LETTERS = 8  # the length of MLflow's own digests; the source has the whole digest
 
 
@@ -126,7 +127,10 @@ class Tracker:
     def _create(self, name: str, tags: Mapping[str, str], start: float | None = None) -> str:
         milliseconds = int(1000 * (start or time.time()))
         run = self._client.create_run(
-            self._experiment, start_time=milliseconds, tags=dict(tags), run_name=name
+            self._experiment,
+            start_time=milliseconds,
+            tags={key[:_KEY_LETTERS]: text[:_TAG_LETTERS] for key, text in tags.items()},
+            run_name=name,
         )
         return str(run.info.run_id)
 
@@ -156,8 +160,10 @@ class Tracker:
         self._client.log_batch(
             run_id,
             metrics=[Metric(name, value, now, step) for name, value, step in metrics],
-            params=[Param(name, str(value)[:6000]) for name, value in (params or {}).items()],
-            tags=[RunTag(name, str(value)[:5000]) for name, value in (tags or {}).items()],
+            params=[
+                Param(name, str(value)[:_PARAM_LETTERS]) for name, value in (params or {}).items()
+            ],
+            tags=[RunTag(name, str(value)[:_TAG_LETTERS]) for name, value in (tags or {}).items()],
         )
 
     def log_trial(self, result: TrialResult, folder: Path) -> None:

@@ -12,6 +12,16 @@ from typing import Any
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """``errno`` of faults of the disk, which no setting and no worker's permissions cause."""
 
+PASSING_FAULTS = (
+    *DISK_FAULTS,
+    errno.EAGAIN,
+    errno.ENOMEM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ESTALE,
+)
+"""``errno`` of faults that may pass: those of the disk, and of a machine that lacks something."""
+
 
 class TunerError(Exception):
     """Root of everything that the user can act on; shown as one line, without a traceback."""
