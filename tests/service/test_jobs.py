@@ -333,6 +333,9 @@ def test_a_job_that_cannot_be_begun_waits_until_it_can(tmp_path, monkeypatch):
         assert jobs.alive
         (tmp_path / "jobs" / "store" / job.id / "log.txt").rmdir()
         assert "no_such_framework" in _end_of(jobs, job).reason
+        until = time.monotonic() + 30
+        while jobs.fault and time.monotonic() < until:
+            time.sleep(0.02)
         assert jobs.fault == ""
 
 
@@ -380,6 +383,30 @@ def test_a_job_that_cannot_be_kept_is_refused(tmp_path, monkeypatch):
         with pytest.raises(QueueUnwritable, match="No space left"):
             jobs.submit("study", ["framework=x"], {})
         assert jobs.all() == []
+
+
+def test_nothing_is_left_of_a_refused_job(tmp_path, monkeypatch):
+    """It would run after a restart, and beside the one that its client asks for again."""
+
+    def written_but_not_surely(path, text):
+        path.write_text(text)
+        _full()
+
+    folder = tmp_path / "jobs" / "store"
+    with Jobs(folder) as jobs, monkeypatch.context() as patched:
+        patched.setattr("tuner.service.jobs.write_atomically", written_but_not_surely)
+        with pytest.raises(QueueUnwritable):
+            jobs.submit("study", ["framework=x"], {})
+        assert list(folder.iterdir()) == []
+
+
+def test_jobs_that_are_stopped_before_they_run_are_forgotten_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.service.jobs._MAX_ENDED", 2)
+    monkeypatch.setattr("tuner.service.jobs.subprocess.Popen", _full)  # so that they wait
+    with Jobs(tmp_path / "jobs" / "store") as jobs:
+        for _ in range(4):
+            jobs.stop(jobs.submit("study", ["framework=x"], {}))
+        assert len(jobs.all()) == 2
 
 
 def test_a_job_whose_stop_cannot_be_kept_goes_on(tmp_path, monkeypatch):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import http.client
 import json
 import math
 import re
@@ -173,6 +175,13 @@ def garbled(front: dict) -> dict:
         "no runtime": {**front, "runtime": None, "verified": []},
         "no time": front | {"verified": [lacking]},
         "time 0": front | {"verified": [{**point, "train_time_s": {"value": 0}}]},
+        "no accuracy": front
+        | {"verified": [{k: v for k, v in point.items() if k != "test_accuracy"}]},
+        "no memory": front
+        | {"verified": [{k: v for k, v in point.items() if k != "peak_memory_bytes"}]},
+        "no id": {name: value for name, value in front.items() if name != "study_id"},
+        "null": front | dict.fromkeys(("dataset", "warnings", "elapsed_s")),
+        "no number": front | {"elapsed_s": math.nan, "notes": [math.nan]},
         "params": front | {"verified": [{**point, "params": []}]},
         "trials": {name: value for name, value in front.items() if name != "trials"},
     }
@@ -182,7 +191,10 @@ def garbled(front: dict) -> dict:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "fault",
-    ["no machine", "no object", "no runtime", "no time", "time 0", "params", "trials"],
+    [
+        *("no machine", "no object", "no runtime", "no time", "time 0", "params", "trials"),
+        *("no accuracy", "no memory", "no id", "null", "no number"),
+    ],
 )
 def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, fault):
     keep(tmp_path)
@@ -202,6 +214,7 @@ def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, fault):
         assert (health["status"], health["studies"], health["damaged"]) == ("ok", 1, 1)
         for page in ("/v1/recommendations", "/v1/pareto", "/v1/studies", "/"):
             assert running.get(page).status_code == 200
+        assert running.get("/v1/studies/unknown").status_code == 404
     finally:
         assert running.stop()[1] == ""
 
@@ -325,6 +338,23 @@ def test_what_a_page_of_another_site_sends_is_refused(service, method, site, mod
 def test_other_names_for_this_machine_are_refused(service):
     reply = service.get("/v1/healthz", headers={"Host": "evil.example"})
     assert reply.status_code == 421
+
+
+@pytest.mark.parametrize("odd", ['"time_s": NaN', '"time_s": 1e999', '"framework": "\\ud800"'])
+def test_what_has_no_form_in_json_is_refused_too(service, odd):
+    body = f'{{"framework": "caffe", {odd}}}'
+    reply = requests.post(f"{service.address}/v1/studies", data=body, timeout=10)
+    assert reply.status_code == 422
+    assert {"loc", "msg"} <= set(reply.json()["detail"][0])
+
+
+def test_a_length_that_is_no_number_to_python_is_refused(service):
+    host, port = service.address.removeprefix("http://").split(":")
+    with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=10)) as client:
+        client.putrequest("POST", "/v1/studies")
+        client.putheader("Content-Length", "0" * 5000)
+        client.endheaders()
+        assert client.getresponse().status in (400, 413)
 
 
 def test_what_is_too_large_is_refused(service):

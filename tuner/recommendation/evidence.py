@@ -267,9 +267,13 @@ def evidence_of(record: StudyRecord) -> list[Evidence]:
     """
     try:
         _check(record.front)
-        return _evidence_of(record)
+        found = _evidence_of(record)
+        for each in found:  # all that is read later must be there
+            each.summary()
+            _ = each.assurance, each.difference, each.default_accuracy
     except Exception as error:  # whoever writes to MLflow writes any front.json
         raise DamagedStudy(f"its front.json lacks or garbles {error}") from error
+    return found
 
 
 def _check(front: Mapping[str, Any]) -> None:

@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from tuner import __version__
 from tuner.api import answer, configuration
 from tuner.config.catalogue import list_frameworks, load_framework
-from tuner.recommendation.choice import Limits, recommend
+from tuner.recommendation.choice import Limits, Recommendation, recommend
 from tuner.recommendation.evidence import Evidence
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
@@ -82,7 +83,7 @@ def make_app(
             web page can make a browser send requests (DNS rebinding).
         refresh_s: Seconds between two reads of the store.
     """
-    records, meters = RecordCache(uri, refresh_s, framework_path), Meters()
+    records, meters = RecordCache(uri, refresh_s, framework_path, try_out), Meters()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -98,6 +99,12 @@ def make_app(
         redoc_url=None,
     )
     app.add_middleware(Gate, access=Access(token=token, local=local), meters=meters)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_request: Request, why: RequestValidationError) -> Response:
+        # without what was sent, which may have no form in JSON; the rest in ASCII for that reason
+        faults = [{name: each[name] for name in ("type", "loc", "msg")} for each in why.errors()]
+        return Response(json.dumps({"detail": faults}), 422, media_type="application/json")
 
     @app.exception_handler(NothingRecommended)
     async def nothing(_request: Request, why: NothingRecommended) -> JSONResponse:
@@ -209,6 +216,21 @@ def _add_answers(app: FastAPI, records: RecordCache, framework_path: str | None)
         Only those that were measured with one job per host are listed.
         """
         return front_points(known(records), asked.framework or "", asked.dataset)
+
+
+def try_out(alone: Snapshot) -> None:
+    """Build all that is ever told of a study; raise an error, of any kind, if that is impossible.
+
+    Args:
+        alone: A snapshot of this study alone.
+    """
+    for each in alone.studies:
+        study_of(each)
+        json.dumps(each.front, allow_nan=False)
+    for point in alone.evidence:
+        answer(Recommendation(point, ()), point.dataset, {})
+        front_points(alone, point.framework, point.dataset)
+    render_page(alone, [])
 
 
 def known(records: RecordCache) -> Snapshot:

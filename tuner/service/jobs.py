@@ -218,6 +218,7 @@ class Jobs:
             now = self._jobs.get(job.id, job)  # an ended one may have been deleted
             if now.state == QUEUED:
                 now = self._accept(dataclasses.replace(now, state=STOPPED, ended=time.time()))
+                self._forget_oldest()
             elif now.state == RUNNING:
                 now = self._accept(dataclasses.replace(now, state=STOPPING))
                 self._change.notify_all()
@@ -228,6 +229,8 @@ class Jobs:
         try:
             return self._keep(job)
         except OSError as error:
+            if job.id not in self._jobs:  # after a restart it would be run, though it was refused
+                shutil.rmtree(self.folder / job.id, ignore_errors=True)
             raise QueueUnwritable(f"the job cannot be stored: {error.strerror}") from error
 
     def _require_own(self) -> None:

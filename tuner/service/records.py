@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -65,11 +65,14 @@ class RecordCache:
         uri: MLflow's tracking address.
         refresh_s: Seconds between two reads; unchanged studies are not read again.
         framework_path: Folder with the user's own frameworks.
+        try_out: Called once with each study alone; one for which it fails counts as damaged. It
+            must build all that is ever told of a study.
     """
 
     uri: str
     refresh_s: float = 5.0
     framework_path: str | None = None
+    try_out: Callable[[Snapshot], None] = lambda _alone: None
     current: Snapshot = field(default_factory=Snapshot)
 
     def __post_init__(self) -> None:
@@ -116,9 +119,11 @@ class RecordCache:
                 if each.front.get("framework") in (None, CROSS):
                     continue
                 points = evidence_of(each)
+                if each not in self.current.studies:
+                    self.try_out(Snapshot((each,), tuple(points)))
                 outdated = self._is_stale(each, packages)
             except Exception as error:  # the next study is to be read all the same
-                damaged[each.run_id] = str(error)
+                damaged[each.run_id] = f"{type(error).__name__}: {error}"
                 continue
             studies.append(each)
             evidence += points
