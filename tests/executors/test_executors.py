@@ -145,7 +145,7 @@ def test_a_trial_that_loses_its_company_does_not_count(setup, make_trial, monkey
     result = executor.submit(make_trial(3)).result(timeout=15)
     executor.close()
     assert result.status is TrialStatus.INVALID
-    assert result.reason == "a training beside it ended before: no room"
+    assert result.reason == "a training beside it ended first: no room"
 
 
 def _burn(seconds: float) -> None:

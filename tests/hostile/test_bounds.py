@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import errno
 import os
 import platform
 import socket
@@ -94,6 +95,28 @@ def test_a_worker_does_nothing_between_its_trials(hostile, attack):
         (own,) = (hostile.folder / "workers").iterdir()
         time.sleep(1.0)
         assert [each.name for each in own.iterdir() if each.name.isdigit()] == []
+
+
+def test_a_worker_that_ends_slowly_after_another_is_ended_all_the_same(hostile, attack):
+    with WorkerSession(hostile, attack("").params) as session:
+        assert session.run(attack("")).status is TrialStatus.COMPLETE
+        assert not session.run(attack("escape_terminal", 2)).usable
+        assert not session.run(attack("fail_slowly", 3)).usable
+        assert session.run(attack("", 4)).status is TrialStatus.COMPLETE
+    assert list((hostile.folder / "workers").iterdir()) == []
+
+
+def test_a_disk_that_a_worker_filled_is_freed(hostile, attack, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    session = WorkerSession(hostile, attack("").params)
+    monkeypatch.setattr("tuner.trials.session.os.pread", full)
+    with pytest.raises(OSError, match="No space left"):
+        session.run(attack("escape_terminal"))
+    assert session.close() is None
+    assert marked_processes(hostile.marker) == []
+    assert list((hostile.folder / "workers").iterdir()) == []
 
 
 def test_no_worker_knows_the_marker_of_another(hostile, attack):

@@ -298,6 +298,21 @@ def test_a_folder_of_links_to_interpreters_stays_closed(tmp_path):
     assert found == [tmp_path / "venv", link, tmp_path / "opt" / "python"]
 
 
+@needs_bwrap
+@pytest.mark.parametrize("absolute", [True, False], ids=["absolute", "relative"])
+@pytest.mark.parametrize("place", ["opt/x/bin/python", "links/python"])
+def test_a_program_is_started_by_its_link(tmp_path, writable, absolute, place):
+    real, link = tmp_path / "opt" / "x" / "bin" / "real", tmp_path / place
+    for path in (real, link):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    real.write_text("#!/bin/sh\nreadlink $0\n")
+    real.chmod(0o755)
+    link.symlink_to(real if absolute else os.path.relpath(real, link.parent))
+    prefix = sandbox_prefix(None, interpreter_folders(str(link)), [writable])
+    done = subprocess.run([*prefix, str(link)], capture_output=True, text=True, timeout=20)
+    assert done.stdout.strip().endswith("real"), done.stderr
+
+
 @pytest.mark.parametrize("folder", ["", "bin"])
 def test_a_program_in_the_home_folder_does_not_open_that_folder(tmp_path, monkeypatch, folder):
     monkeypatch.setenv("HOME", str(tmp_path))

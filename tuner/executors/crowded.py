@@ -46,7 +46,7 @@ class CrowdedExecutor(LocalExecutor):
         with self._company(trial) as ended:
             result = super()._run_once(trial)
         if ended and result.usable:
-            reason = f"a training beside it ended before: {ended[0]}"
+            reason = f"a training beside it ended first: {ended[0]}"
             result = dataclasses.replace(result, status=TrialStatus.INVALID, reason=reason)
         return result
 

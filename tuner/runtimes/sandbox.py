@@ -210,6 +210,12 @@ def _binds(
         for path in map(Path.absolute, paths):
             for target in _targets(root, path):
                 options[target] = (option, path)
+            if root is None and path.is_symlink():  # a program finds its files by the link
+                options[path] = ("--symlink", path.resolve())
+    links = [target for target, (option, _) in options.items() if option == "--symlink"]
+    for link in links:  # there already, below a folder that is mounted
+        if any(parent in options for parent in link.parents):
+            del options[link]
     return [
         (option, source, target)
         for target, (option, source) in sorted(

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 
 from tuner.storage.study_folder import RESULT, STUDY, delete_folder
-from tuner.values.errors import ConfigError
+from tuner.values.errors import ConfigError, StorageError
 
 State = Literal["complete", "interrupted", "running", "damaged"]
 
@@ -95,6 +95,7 @@ def remove_study(home: Path, name: str) -> int:
 
     Raises:
         ConfigError: If there is no such study, or it is being run.
+        StorageError: If it cannot be deleted.
     """
     folder = home / "studies" / name
     if not re.fullmatch(r"[\w-]+", name) or not folder.is_dir():
@@ -106,6 +107,8 @@ def remove_study(home: Path, name: str) -> int:
             raise ConfigError(f"study {name} is being run; wait for its end, or stop it first")
         size = _size(folder)
         delete_folder(folder)
+        if folder.exists():
+            raise StorageError(f"{folder} cannot be deleted; look at the permissions in it")
     # its lock stays: another process may have opened it, and would then hold a deleted one
     return size
 

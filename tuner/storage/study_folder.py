@@ -122,6 +122,8 @@ def _unwritable(path: Path, error: OSError) -> StorageError:
 
 def delete_folder(folder: Path) -> None:
     """Delete a folder as far as possible, whatever permissions a worker set that has ended."""
+    if folder.is_symlink():
+        return
     with contextlib.suppress(OSError):
         folder.chmod(0o700)
     for parent, names, _ in os.walk(folder):

@@ -6,7 +6,6 @@ bound holds, the host watches (``tuner.trials.watch``).
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import platform
@@ -23,7 +22,12 @@ _MAX_OPEN_FILES = 16_384  # of one process
 _PROBE_BYTES = 256 * 2**20
 _PROBE_S = 20.0
 _KEYCTL = {"x86_64": 250, "aarch64": 219}  # its number as a system call
-_JOIN_SESSION_KEYRING = 1
+# KEYCTL_JOIN_SESSION_KEYRING is 1; of the errors, 1 is EPERM and 38 ENOSYS
+_JOIN_EMPTY_KEYRING = """
+    exit 126 if syscall(shift() + 0, 1, 0) < 0 && $! != 1 && $! != 38;
+    exec { $ARGV[0] } @ARGV;
+    exit 127;
+"""
 _BUS = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")  # where a user's systemd is found
 # prints the memory limit of the group it runs in; cgroup v2 has one line in /proc/self/cgroup
 _PRINT_LIMIT = 'cat "/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/memory.max"'
@@ -49,6 +53,7 @@ def custody(cores: tuple[int, ...], memory_bytes: int) -> list[str]:
     return [
         *("setpriv", "--pdeathsig", "KILL"),
         *(_in_scope(memory_bytes) if not memory_fault() else []),
+        *_without_keys(),
         *("taskset", "--cpu-list", ",".join(map(str, cores))),
         *("choom", "--adjust", "1000", "--"),
         *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0", f"--nofile={soft}:{hard}"),
@@ -56,15 +61,14 @@ def custody(cores: tuple[int, ...], memory_bytes: int) -> list[str]:
     ]
 
 
-def leave_keyring() -> None:
-    """Give this thread, and what it starts, an empty session keyring, see keyctl(2).
+def _without_keys() -> list[str]:
+    """Return the prefix that gives a command an empty session keyring, see keyctl(2).
 
-    A worker would read the keys of whoever started the tuner, such as Kerberos tickets. Where the
-    kernel refuses it, it refuses workers their keyrings too.
+    A worker would read the keys of whoever started the tuner, such as Kerberos tickets. It does
+    not start if that fails, unless the kernel refuses keyrings to all. Perl is part of Debian.
     """
-    number = _KEYCTL.get(platform.machine())
-    if number is not None:
-        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, None)
+    number, perl = _KEYCTL.get(platform.machine()), shutil.which("perl")
+    return [perl, "-e", _JOIN_EMPTY_KEYRING, str(number)] if number and perl else []
 
 
 @functools.cache

@@ -26,7 +26,7 @@ from tuner.config.schema import FrameworkConfig, MeasureConfig
 from tuner.datasets.provide import Dataset
 from tuner.measure import MARKER, ResourceMonitor, kill_marked, process_tree, strangers
 from tuner.runtimes import Runtime
-from tuner.trials.custody import custody, leave_keyring
+from tuner.trials.custody import custody
 from tuner.trials.outcome import Failure, Observation, conclude
 from tuner.trials.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
 from tuner.trials.watch import MAX_LOG_BYTES, Listener, Watch
@@ -187,20 +187,22 @@ class WorkerSession:
             listener=listener,
             cancel=cancel,
         )
+        self._overflow = watch.overflow
         failure: Failure | None = TrialStatus.INTERRUPTED, "the tuner was stopped"
         try:
             _tell(process, own.path)
             failure = watch.follow()
         finally:
             usage = watch.monitor.finish()
-            self._keep_output()
-            with suppress(ProtocolError):
-                (folder / EVENTS).write_bytes(own.read(EVENTS, MAX_EVENTS_BYTES))
-            if failure or watch.log.result is None:
-                self._end(at_once=watch.log.error is None)
-            else:
-                self._overflow = watch.overflow
-                _signal_tree(process, signal.SIGSTOP)  # nobody watches it until the next trial
+            try:
+                self._keep_output()
+                with suppress(ProtocolError):
+                    (folder / EVENTS).write_bytes(own.read(EVENTS, MAX_EVENTS_BYTES))
+            finally:  # a disk that it filled is freed in any case
+                if failure or watch.log.result is None:
+                    self._end(at_once=watch.log.error is None)
+                else:
+                    _signal_tree(process, signal.SIGSTOP)  # unwatched until the next trial
         return conclude(
             Observation(
                 trial=trial,
@@ -218,7 +220,7 @@ class WorkerSession:
         )
 
     def close(self) -> Failure | None:
-        """End the worker; return how it did not end as it should, such as with a process left.
+        """End the worker; return what was wrong with its end, such as a process left running.
 
         Whatever it left has been killed or deleted.
         """
@@ -247,7 +249,6 @@ class WorkerSession:
         readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
         command = setup.runtime.command(setup.worker, readable=readable, writable=[own])
         self._output = tempfile.TemporaryFile(dir=setup.folder)  # noqa: SIM115 - as long as the worker
-        leave_keyring()
         return subprocess.Popen(
             [*custody(setup.cores, setup.memory_limit_bytes), *command],
             stdin=subprocess.PIPE,
@@ -274,10 +275,11 @@ class WorkerSession:
     def _end(self, *, at_once: bool) -> Failure | None:
         process, self._process = self._process, None
         own, self._own = self._own, None
-        left = self._stop(process, at_once) if process else None
-        if own is not None:
-            own.remove()
-        return left
+        try:
+            return self._stop(process, at_once) if process else None
+        finally:
+            if own is not None:
+                own.remove()
 
     def _keep_output(self) -> None:
         """Copy the output so far; at most what is allowed, however large it has grown unseen."""
@@ -285,7 +287,7 @@ class WorkerSession:
             handle = self._output.fileno()
             with self._log.open("wb") as kept:
                 while (at := kept.tell()) < MAX_LOG_BYTES and (
-                    part := os.pread(handle, 2**20, at)
+                    part := os.pread(handle, _COPIED_BYTES, at)
                 ):
                     kept.write(part)
 
@@ -299,10 +301,12 @@ class WorkerSession:
                 process.stdin.close()
         survivors = kill_marked(self._marker, patience_s=0.5)
         empty_if_large(self.setup.runtime.cache, _MAX_CACHE_FILES, _MAX_CACHE_BYTES)
-        self._keep_output()
-        if self._output is not None:
-            self._output.close()
-            self._output = None
+        try:
+            self._keep_output()
+        finally:
+            if self._output is not None:
+                self._output.close()
+                self._output = None
         return left or (_left(f"{survivors} detached processes") if survivors else None)
 
 
@@ -320,10 +324,13 @@ def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def _signal_tree(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Stop a worker with all its processes, or have them continue."""
-    for pid in process_tree(process.pid):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+    """Stop a worker with all its processes, those that it starts meanwhile too, or continue it."""
+    reached: set[int] = set()
+    while process.poll() is None and (new := {*process_tree(process.pid)} - reached):
+        for pid in new:
+            with suppress(OSError):
+                os.kill(pid, number)
+        reached |= new
 
 
 def _left(what: str) -> Failure:

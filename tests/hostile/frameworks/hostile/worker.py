@@ -233,6 +233,13 @@ def say_marker(trial):
     print(os.environ["TUNER_TRIAL"], flush=True)
 
 
+def fail_slowly(trial):
+    with open(os.path.join(trial.folder, EVENTS), "ab") as target:
+        target.write(b'{"event": "error", "kind": "crash", "message": "slowly"}\n')
+    time.sleep(1)
+    os._exit(1)
+
+
 def name_in_long(trial):
     os.makedirs(os.path.join(trial.folder, "\U0001f600" * 63, "inner", "innermost"))
 
@@ -269,7 +276,7 @@ ATTACKS = {each.__name__: each for each in (
     sparse_file, flood_events, many_events, flood_checkpoints, flood_output, hide_memory, survive,
     fill_input, connect, escape_terminal, hide_in_memfd, hide_deleted_files, open_files,
     nest_namespace, grow_output, name_in_long, change_output, forbid_output, reserve_output,
-    flood_after, search_keyring, say_marker,
+    flood_after, search_keyring, say_marker, fail_slowly,
 )}  # fmt: skip
 
 
