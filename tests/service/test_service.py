@@ -181,6 +181,8 @@ def garbled(front: dict) -> dict:
         | {"verified": [{k: v for k, v in point.items() if k != "peak_memory_bytes"}]},
         "no id": {name: value for name, value in front.items() if name != "study_id"},
         "null": front | dict.fromkeys(("dataset", "warnings", "elapsed_s")),
+        "no text": front | {"title": "\ud800"},
+        "words": front | {"verified": [{**point, "test_time_s": "soon"}]},
         "no number": front | {"elapsed_s": math.nan, "notes": [math.nan]},
         "params": front | {"verified": [{**point, "params": []}]},
         "trials": {name: value for name, value in front.items() if name != "trials"},
@@ -193,7 +195,7 @@ def garbled(front: dict) -> dict:
     "fault",
     [
         *("no machine", "no object", "no runtime", "no time", "time 0", "params", "trials"),
-        *("no accuracy", "no memory", "no id", "null", "no number"),
+        *("no accuracy", "no memory", "no id", "null", "no number", "no text", "words"),
     ],
 )
 def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, fault):

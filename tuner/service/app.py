@@ -225,12 +225,15 @@ def try_out(alone: Snapshot) -> None:
         alone: A snapshot of this study alone.
     """
     for each in alone.studies:
-        study_of(each)
-        json.dumps(each.front, allow_nan=False)
+        study_of(each).model_dump_json()
+        json.dumps(each.front, allow_nan=False, ensure_ascii=False).encode()
     for point in alone.evidence:
-        answer(Recommendation(point, ()), point.dataset, {})
-        front_points(alone, point.framework, point.dataset)
-    render_page(alone, [])
+        job = {"params": dict(point.params), "environment": {}, "settings": ""}
+        found = answer(Recommendation(point, ()), point.dataset, job)
+        Answer(**found, stale=False).model_dump_json()
+        for shown in front_points(alone, point.framework, point.dataset):
+            shown.model_dump_json()
+    render_page(alone, []).encode()
 
 
 def known(records: RecordCache) -> Snapshot:

@@ -211,7 +211,7 @@ class Jobs:
 
         Raises:
             ConfigError: If another service runs this queue.
-            QueueUnwritable: If that the job is to stop cannot be saved; it goes on.
+            QueueUnwritable: If the stop cannot be saved; the job goes on.
         """
         self._require_own()
         with self._change:
@@ -321,6 +321,10 @@ class Jobs:
         return True
 
     def _run(self, job: StudyJob) -> None:
+        with self._change:
+            now = self._jobs.get(job.id)
+        if now is None or now.state not in OPEN:  # stopped since it was chosen
+            return
         folder, job_module = self.folder / job.id, f"{__package__}.job"
         with (folder / _LOG).open("ab") as log:
             process = subprocess.Popen(

@@ -109,7 +109,8 @@ class RecordCache:
             self.current = dataclasses.replace(self.current, fault=fault)
 
     def _look(self) -> Snapshot:
-        found = load_everything(self.uri, {each.run_id: each for each in self.current.studies})
+        known = {each.run_id: each for each in self.current.studies}
+        found = load_everything(self.uri, known)
         studies, evidence = list[StudyRecord](), list[Evidence]()
         damaged: dict[str, str] = {}
         packages: dict[str, dict[str, str]] = {}  # of each framework, as it is installed here
@@ -119,7 +120,7 @@ class RecordCache:
                 if each.front.get("framework") in (None, CROSS):
                     continue
                 points = evidence_of(each)
-                if each not in self.current.studies:
+                if known.get(each.run_id) is not each:
                     self.try_out(Snapshot((each,), tuple(points)))
                 outdated = self._is_stale(each, packages)
             except Exception as error:  # the next study is to be read all the same

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.search import STORAGE_FAULTS
 from tuner.storage.databases import fault_of
 from tuner.values.addresses import without_password
-from tuner.values.errors import PASSING_FAULTS, StorageAway
+from tuner.values.errors import DISK_FAULTS, PASSING_FAULTS, StorageAway
 
 
 @contextlib.contextmanager
@@ -28,12 +28,15 @@ def reported_faults(folder: Path, storage: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in PASSING_FAULTS:
             raise
-        place, why = error.filename or folder, error.strerror
+        fault = f"{error.filename or folder} cannot be written ({error.strerror})"
+        if error.errno not in DISK_FAULTS:
+            fault = f"this machine lacks something ({error.strerror})"
     except STORAGE_FAULTS as error:
-        place, why = without_password(storage) or folder, fault_of(error)
+        place = without_password(storage) or folder
+        fault = f"{place} cannot be written ({fault_of(error)})"
     else:
         return
     raise StorageAway(
-        f"the study stopped, as {place} cannot be written ({why}); what it has measured is kept, "
-        "and the same command resumes it"
+        f"the study stopped, as {fault}; what it has measured is kept, and the same command "
+        "resumes it"
     )
