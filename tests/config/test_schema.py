@@ -65,7 +65,7 @@ BAD = [
     ("progress", "loud", "auto, live, plain, none"),
     ("search.name", "genetic", "joint"),
     ("sampler.name", "cmaes", "tpe, nsga2, gp, random"),
-    ("sampler.name", "nsga2", "for search=joint, got search=factored"),
+    ("sampler.name", "nsga2", "for search=joint or raytune, got search=factored"),
     ("executor.name", "slurm", "local"),
     ("framework.runtime.install", "maybe", "auto, never"),
     ("dataset.on_unavailable", "ignore", "fallback, error"),

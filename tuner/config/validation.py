@@ -138,7 +138,7 @@ def _validate_goals(config: TuneConfig) -> None:
         "test_accuracy" not in config.objectives,
         "objectives",
         config.objectives,
-        "without test_accuracy, which is kept for verification (accuracy is that of validation)",
+        "without test_accuracy, which is for verification; accuracy is of the validation split",
     )
     for text in config.constraints:
         parse_constraint(text)
