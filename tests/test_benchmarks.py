@@ -221,7 +221,7 @@ def make_evidence(role, speedup, *, margin=0.002):
     interval = {"value": speedup, "low": speedup / 1.1, "high": speedup * 1.1}
     accuracy = {"value": 0.991, "low": 0.990, "high": 0.992}
     return Evidence(
-        params={"batch_size": 32, "iterations": 5000, "threads": 2},
+        params={"batch_size": 32, "iterations": 5000, "learning_rate": 0.1, "threads": 2},
         figures={
             "role": role.value, "test_accuracy": accuracy, "full_runs": 2,
             "comparison": {"no_loss": True, "speedup": interval, "accuracy_gain": accuracy},
@@ -233,7 +233,7 @@ def make_evidence(role, speedup, *, margin=0.002):
 
 @pytest.mark.parametrize(("accuracy", "pace_s", "held"), [(0.990, 1.0, True), (0.985, 3.0, False)])
 def test_claims_of_studies_are_held_against_fresh_seeds(monkeypatch, accuracy, pace_s, held):
-    default = {"batch_size": 64, "iterations": 10_000, "threads": 1}
+    default = {"batch_size": 64, "iterations": 10_000, "learning_rate": 0.01, "threads": 1}
     ran = []
 
     def run(_setup, trial, **_):
@@ -260,6 +260,9 @@ def test_claims_of_studies_are_held_against_fresh_seeds(monkeypatch, accuracy, p
     whole = [each for each in ran if each.test]
     assert len({each.seed for each in whole}) == len(whole) == LIVE_SEEDS, "its reference is known"
     assert all(each.accuracy_only and each.params["threads"] == 1 for each in whole)
+    assert {each.params["learning_rate"] for each in whole} == {0.1}
+    rates = {each.params["learning_rate"] for each in ran if not each.test}
+    assert rates == {0.01}, "at another rate a short training may diverge, and tells no time"
 
 
 def test_the_default_against_itself_is_dealt_out_anew():
