@@ -40,6 +40,7 @@ _EXIT_POLL_S = 0.002
 _LOOK_EVERY_S = 0.2  # at the disk, while a worker ends
 _MAX_CACHE_FILES, _MAX_CACHE_BYTES = 50_000, 2**30  # what compiled code may take
 _COPIED_BYTES = 2**20  # at once
+_MAX_PASSES = 20  # over a worker's processes, to reach those that it starts meanwhile
 _WORKERS = "workers"  # below the folder of the trials: where workers write
 
 
@@ -326,7 +327,10 @@ def _tell(worker: subprocess.Popen[bytes], folder: Path) -> None:
 def _signal_tree(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     """Stop a worker with all its processes, those that it starts meanwhile too, or continue it."""
     reached: set[int] = set()
-    while process.poll() is None and (new := {*process_tree(process.pid)} - reached):
+    for _ in range(_MAX_PASSES):  # one that starts processes without end does not hold us up
+        new = {*process_tree(process.pid)} - reached
+        if not new or process.poll() is not None:
+            return
         for pid in new:
             with suppress(OSError):
                 os.kill(pid, number)
