@@ -60,7 +60,7 @@ class AshaSearch:
         self._asha: Any = AsyncHyperBandScheduler(
             time_attr="train_time_s", metric=_GOAL.name, mode=_GOAL.direction.value[:3],
             # seconds, which ASHA only compares
-            max_t=recorded.longest_s, grace_period=recorded.longest_s / _RUNGS,  # type: ignore[arg-type]
+            max_t=recorded.longest_s, grace_period=recorded.longest_s / _RUNGS,  # type: ignore[arg-type]  # Ray declares int
             reduction_factor=3,
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from tuner.config.catalogue import find_setting_file
-from tuner.convergence.references import Look, find_reference
+from tuner.convergence.references import Accuracies, find_reference
 from tuner.measure import cpu_flags
 from tuner.search.curves import Curve, look_deviations
 from tuner.trials.protocol import marks_of, trained_iterations
@@ -238,7 +238,7 @@ class Recorded:
         return min(self.truth(each)[0] for each in lossless)
 
 
-def _curve_of(looks: Sequence[Look]) -> Curve:
+def _curve_of(looks: Sequence[Accuracies]) -> Curve:
     return Curve(
         (), tuple(each.iteration for each in looks), tuple(each.val_accuracy for each in looks)
     )

@@ -92,7 +92,7 @@ def efficiency(nodes: int, rounds: int) -> float:
             )
         finally:
             ray.shutdown()
-            cluster.shutdown()  # type: ignore[no-untyped-call] # of Ray
+            cluster.shutdown()  # type: ignore[no-untyped-call]  # Ray declares no types
     return trials * SLEEP_S / (nodes * (span.end - span.start))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.report_samples import make_result
 from tuner.config.schema import VerifyConfig
-from tuner.convergence.references import Look, Reference, ReferenceRun
+from tuner.convergence.references import Accuracies, Reference, ReferenceRun
 from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult
 from tuner.values.verified import Role
 from tuner.verification.plan import Entrant, Plan
@@ -55,7 +55,7 @@ def make_plan(
 def make_reference(*finals: float, looks: Sequence[int] = LOOKS) -> Reference:
     """Seeds that end at these accuracies, each a little less after each look before."""
     runs = tuple(
-        ReferenceRun(seed, tuple(Look(each, *_at(each, final)) for each in looks))
+        ReferenceRun(seed, tuple(Accuracies(each, *_at(each, final)) for each in looks))
         for seed, final in enumerate(finals or SEEDS, 1)
     )
     return Reference(

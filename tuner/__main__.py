@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from tuner import __version__
+from tuner.cli.complaint import complain
 from tuner.values.errors import TunerError
 
 INTERRUPTED = 130
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(words)
         sys.stdout.flush()  # a closed pipe shows here, not at exit
     except TunerError as error:
-        _complain(error)
+        complain(error)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted: all measurements are kept; the same command resumes", file=sys.stderr)
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if error.errno is None:
             raise
-        _complain(error)
+        complain(error)
         return 2
     return code
 
@@ -68,12 +69,6 @@ def _run(words: list[str]) -> int:
     if "=" in words[0] or words[0].startswith("-"):
         return run_command("tune", words)
     return run_command(words[0], words[1:])
-
-
-def _complain(error: Exception) -> None:
-    from tuner.cli.tune import complain
-
-    complain(error)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def test_one_that_has_ended_the_study_is_not_waited_for(crews, clock):
 
     def tick() -> None:
         clock.now += 1
-        two.note_report(there=True)
+        two.note_report(written=True)
 
     assert not one.outlives("two", tick)
     assert clock.now <= 2

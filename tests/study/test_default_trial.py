@@ -10,7 +10,7 @@ from tests.cross_samples import copy_framework
 from tuner.cli.commands import run_command
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import BudgetConfig, SearchConfig, VerifyConfig
-from tuner.convergence.references import Look, Reference, ReferenceRun
+from tuner.convergence.references import Accuracies, Reference, ReferenceRun
 from tuner.progress import StudyProgress
 from tuner.study.recording import record_reference
 from tuner.study.study import tune
@@ -106,7 +106,7 @@ def test_a_reference_that_is_wrong_is_noticed_not_used_and_said(long, recorded, 
         ReferenceRun(
             run.seed,
             tuple(
-                Look(each.iteration, each.val_accuracy - 0.02, each.test_accuracy - 0.02)
+                Accuracies(each.iteration, each.val_accuracy - 0.02, each.test_accuracy - 0.02)
                 for each in run.looks
             ),
         )

@@ -25,7 +25,7 @@ from tuner.values.errors import TunerError
 
 MACHINE = "machine"
 _OLDEST_PYTHON = (3, 11)
-_BINDING_TOOLS = ("setpriv", "taskset", "choom", "prlimit")
+_CUSTODY_TOOLS = ("setpriv", "taskset", "choom", "prlimit")
 _MIN_FREE_MB = 1000
 _MIN_MEMORY_MB = 2000
 
@@ -111,7 +111,7 @@ def _machine(home: Path) -> Iterator[Finding]:
         f"a study needs {_MIN_MEMORY_MB} MB",
     )
     yield _disk(home)
-    yield from _programs()
+    yield from _confinement()
 
 
 def _disk(home: Path) -> Finding:
@@ -123,17 +123,17 @@ def _disk(home: Path) -> Finding:
     return _finding(free_mb >= _MIN_FREE_MB, f"{free_mb} MB free in {home}", remedy)
 
 
-def _programs() -> Iterator[Finding]:
-    lacking = [tool for tool in _BINDING_TOOLS if not shutil.which(tool)]
+def _confinement() -> Iterator[Finding]:
+    lacking = [tool for tool in _CUSTODY_TOOLS if not shutil.which(tool)]
     yield _finding(
         not lacking,
-        f"{', '.join(lacking)} not on PATH" if lacking else f"{', '.join(_BINDING_TOOLS)} found",
+        f"{', '.join(lacking)} not on PATH" if lacking else f"{', '.join(_CUSTODY_TOOLS)} found",
         apt_install("util-linux"),
     )
     fact, _, remedy = sandbox_fault().partition("; ")
     yield _finding(not fact, fact or f"bwrap makes sandboxes; {_nesting()}", remedy)
-    yield Finding(MACHINE, True, _bound_of_processes())
-    yield Finding(MACHINE, True, _bound_of_memory())
+    yield Finding(MACHINE, True, _process_limit())
+    yield Finding(MACHINE, True, _memory_limit())
     found = shutil.which("mmdebstrap")
     yield _finding(
         bool(found),
@@ -150,17 +150,17 @@ def _programs() -> Iterator[Finding]:
 
 def _nesting() -> str:
     if forbids_nesting():
-        return "a worker can make no namespaces inside"
-    return "a worker can make namespaces inside, and use memory that is not counted in them"
+        return "a worker cannot make namespaces inside its sandbox"
+    return "a worker can make namespaces inside its sandbox, and use memory that is not counted"
 
 
-def _bound_of_processes() -> str:
+def _process_limit() -> str:
     if os.geteuid() == 0:
         return "worker processes are monitored; the kernel's own limit does not apply to root"
     return "worker processes are monitored, and limited by the kernel (RLIMIT_NPROC)"
 
 
-def _bound_of_memory() -> str:
+def _memory_limit() -> str:
     fault = memory_fault()
     if fault:
         return f"worker memory is monitored; the kernel does not limit it ({fault})"

@@ -7,15 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tuner.cli.complaint import complain
 from tuner.values.errors import TunerError
 
 if TYPE_CHECKING:
     from tuner.config.schema import TuneConfig
-
-
-def complain(error: Exception) -> None:
-    """Print a user error as one line on stderr."""
-    print("error:", *str(error).split(), file=sys.stderr)
 
 
 def tune_command(words: Sequence[str]) -> int:

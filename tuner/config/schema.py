@@ -217,8 +217,8 @@ class VerifyConfig:
     """How finalists are verified.
 
     Attributes:
-        finalists: Maximum number of configurations verified at once, besides the default and the
-            default at the fastest runtime setting; 0 for no verification.
+        finalists: Maximum number of trade-offs verified in a study, besides the default, its
+            fastest runtime setting and the candidates for "no loss"; 0 for no verification.
         repeats: Maximum number of interleaved rounds of each, every one with a fresh seed; a
             candidate for "no loss" is tested after the second round and each further one.
         rate_share: Fraction of the iterations that a repeat of a long run trains if only its rate

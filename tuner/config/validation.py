@@ -1,4 +1,4 @@
-"""Checks of a configuration that need no data set, search space or runtime."""
+"""The words that settings may take, and checks that need no data set, space or runtime."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         config.frameworks,
         "distinct names, or [all]",
     )
-    _validate_goals(config)
+    _validate_objectives(config)
     _require_packages(config)
     return config
 
@@ -124,7 +124,7 @@ def _validate_executor(config: TuneConfig) -> None:
         )
 
 
-def _validate_goals(config: TuneConfig) -> None:
+def _validate_objectives(config: TuneConfig) -> None:
     _check(bool(config.objectives), "objectives", config.objectives, "at least one name")
     _check(
         len(set(config.objectives)) == len(config.objectives),

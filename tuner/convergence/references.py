@@ -34,7 +34,7 @@ _WIDE = 10.0  # standard deviations, where a single seed shows no spread
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Accuracies:
     """Accuracies (fractions 0–1) on both splits after some iterations."""
 
     iteration: int
@@ -52,7 +52,7 @@ class ReferenceRun:
     """
 
     seed: int
-    looks: tuple[Look, ...]
+    looks: tuple[Accuracies, ...]
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class Reference:
         return round(statistics.fmean(each.looks[-1].iteration for each in self.runs))
 
     @cached_property
-    def curve(self) -> list[Look]:
+    def curve(self) -> list[Accuracies]:
         """Means over the runs at every iteration at which all of them have a look."""
-        by_iteration: dict[int, list[Look]] = {}
+        by_iteration: dict[int, list[Accuracies]] = {}
         for run in self.runs:
             for look in run.looks:
                 by_iteration.setdefault(look.iteration, []).append(look)
         return [
-            Look(
+            Accuracies(
                 iteration,
                 statistics.fmean(each.val_accuracy for each in looks),
                 statistics.fmean(each.test_accuracy for each in looks),
@@ -126,7 +126,7 @@ class Reference:
             if len(looks) == len(self.runs)
         ]
 
-    def looks_of(self, seed: int) -> dict[int, Look]:
+    def looks_of(self, seed: int) -> dict[int, Accuracies]:
         """Return the looks of one seed's run by iteration; empty without such a run."""
         looks = (each.looks for each in self.runs if each.seed == seed)
         return {look.iteration: look for look in next(looks, ())}
@@ -297,7 +297,7 @@ class Reference:
         """
         raw = json.loads(text)
         runs = tuple(
-            ReferenceRun(int(each["seed"]), tuple(Look(*look) for look in each["looks"]))
+            ReferenceRun(int(each["seed"]), tuple(Accuracies(*look) for look in each["looks"]))
             for each in raw.pop("runs")
         )
         return cls(**raw, runs=runs)
@@ -352,8 +352,8 @@ def read_reference(path: Path) -> Reference | None:
 
 def run_of(result: TrialResult) -> ReferenceRun:
     """Return the run that a training of kind ``REFERENCE`` recorded."""
-    looks: Sequence[Look] = [
-        Look(each.iteration, each.val_accuracy, each.test_accuracy)
+    looks: Sequence[Accuracies] = [
+        Accuracies(each.iteration, each.val_accuracy, each.test_accuracy)
         for each in result.checkpoints
         if each.test_accuracy is not None
     ]

@@ -85,7 +85,7 @@ def process_tree(root: int) -> list[int]:
         with suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - ten times a second
                 path = f"/proc/{pid}/task/{task}/children"
-                with open(path, "rb") as source:  # noqa: PTH123
+                with open(path, "rb") as source:  # noqa: PTH123 - the same
                     rest.extend(int(child) for child in source.read().split())
     return tree
 
@@ -133,7 +133,7 @@ def involuntary_switches(pids: Collection[int]) -> int:
     count = 0
     for pid in pids:
         with suppress(OSError):
-            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - the same
                 path = Path(f"/proc/{pid}/task/{task}/status")
                 match = re.search(rb"nonvoluntary_ctxt_switches:\s*(\d+)", path.read_bytes())
                 count += int(match[1]) if match else 0

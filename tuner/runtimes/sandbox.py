@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # where the sandbox mounts empty file systems
-_TMP, _SHARED_MEMORY = Path("/tmp"), Path("/dev/shm")  # noqa: S108
+_TMP, _SHARED_MEMORY = Path("/tmp"), Path("/dev/shm")  # noqa: S108 - the sandbox's own
 # folders of a suite that the sandbox itself provides, or that no program loads from
 _NOT_MOUNTED = frozenset(
     ("dev", "proc", "sys", "tmp", "run", "home", "root", "mnt", "media", "srv", "boot")

@@ -43,12 +43,12 @@ class Driver:
     fingerprint: str
 
 
-def refuse_if_driven(
+def refuse_deletion_if_driven(
     storage: optuna.storages.BaseStorage, name: str, driver: Driver | None
 ) -> None:
-    """Raise ``ConfigError`` if another driver of a study is seen to live; wait for two beats.
+    """Raise ``ConfigError`` if another driver of a study is alive, which takes two beats to see.
 
-    Without a driver there is no other: the study is in the folder of one process.
+    If ``driver`` is ``None``, the study belongs to one process.
     """
     if driver is None:
         return
@@ -127,7 +127,7 @@ class Crew:
         }
 
     def outlives(self, name: str, tick: Callable[[], None]) -> bool:
-        """Wait until another driver beats or reports, or its lease ends. Return if it is dead.
+        """Wait until another driver beats, reports or is dead; return whether it is dead.
 
         Args:
             name: Name of the other driver.
@@ -171,9 +171,9 @@ class Crew:
         """Whether the leading driver has ended the study, and nothing is left to do for it."""
         return bool(self._study.user_attrs.get(_REPORTED))
 
-    def note_report(self, *, there: bool) -> None:
+    def note_report(self, *, written: bool) -> None:
         """Tell the other drivers whether the study has ended with its report."""
-        self._study.set_user_attr(_REPORTED, there)
+        self._study.set_user_attr(_REPORTED, written)
 
     def publish(self, name: str, value: Any) -> None:
         """Publish, if this driver leads, a JSON value that another needs to take over."""

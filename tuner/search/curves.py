@@ -47,7 +47,7 @@ def _shared_by_name() -> Any:
     """Define the kernel's class on first use: importing scikit-learn takes a second."""
     from sklearn.gaussian_process.kernels import Kernel, StationaryKernelMixin
 
-    class SharedByName(StationaryKernelMixin, Kernel):  # type: ignore[misc]
+    class SharedByName(StationaryKernelMixin, Kernel):  # type: ignore[misc]  # scikit-learn declares no types
         """A covariance that a point shares with all others of its name, and with no other point.
 
         Args:

@@ -2,8 +2,9 @@
 
 Accuracy after a number of iterations depends on the training params. Time per iteration depends on
 the runtime setting and the batch size. So every checkpoint of a run is a result of its own, with
-the time that the fastest setting takes (and where memory or CPU time count, the most economical
-ones). Such points are marked ``DERIVED`` until they are verified.
+the time of the fastest setting, or of one with fewer threads that is nearly as fast (and where
+memory or CPU time count, of the most economical ones). Such points are marked
+``DERIVED`` until they are verified.
 """
 
 from __future__ import annotations

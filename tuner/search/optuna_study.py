@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from tuner.config.schema import Constraint, SamplerConfig
-from tuner.search.crew import Crew, Driver, refuse_if_driven
+from tuner.search.crew import Crew, Driver, refuse_deletion_if_driven
 from tuner.search.samplers import make_sampler
 from tuner.storage.databases import connect_args, exclusive, fault_of
 from tuner.values.addresses import without_password
@@ -124,7 +124,7 @@ class OptunaStudy:
             patience = {"connect_args": connect_args(storage)}
             self._database = optuna.storages.RDBStorage(storage, engine_kwargs=patience)
         if fresh and self._database:
-            refuse_if_driven(self._database, name, driver)
+            refuse_deletion_if_driven(self._database, name, driver)
             with contextlib.suppress(KeyError):  # there was none
                 optuna.delete_study(study_name=name, storage=self._database)
         self.optuna = optuna.create_study(
@@ -187,7 +187,7 @@ class OptunaStudy:
         """Tell the other drivers that the search has ended, or that it continues after all."""
         if self.crew:
             self.optuna.set_user_attr(_OVER, over)
-            self.crew.note_report(there=False)
+            self.crew.note_report(written=False)
 
     def unfinished(self) -> list[int]:
         """Return the numbers of this driver's trials that were asked for but not told."""

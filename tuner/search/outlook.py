@@ -37,7 +37,8 @@ class Target:
         test_accuracy: The same on the test split.
         deviation: Standard deviation of the test accuracy between seeds; 0 if unknown.
         test_images: Size of the test split.
-        sure_s: Least training time (s) that is sure to lose nothing; candidates must beat it.
+        sure_s: Shortest training time (s) already known to lose no accuracy; only
+            faster candidates are of use.
         images: Images that the default trains on, repetitions included.
         looks: The planned looks at the next candidate.
         margin: Loss that counts as none; 0 where a gain must be proven.

@@ -56,7 +56,7 @@ class _Told(StudyProgress):
     def phase(self, name: str, detail: str = "") -> None:
         self._tell(now=True, phase=name, detail=detail)
 
-    def budget(self, elapsed_s: float, total_s: float, trials: int, max_trials: int) -> None:  # noqa: ARG002
+    def budget(self, elapsed_s: float, total_s: float, trials: int, max_trials: int) -> None:  # noqa: ARG002 - time is the limit
         self._tell(elapsed_s=elapsed_s, budget_s=total_s, trials=trials)
 
     def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:

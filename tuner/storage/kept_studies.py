@@ -1,6 +1,6 @@
 """Listing and removal of the studies that this machine keeps so that they can be resumed.
 
-Results are in MLflow: a study removed here cannot be resumed, but is still found there.
+A study removed here cannot be resumed. MLflow keeps what it has received of it.
 """
 
 from __future__ import annotations
@@ -90,21 +90,21 @@ def _held(folder: Path) -> Iterator[bool]:
         lock.release()
 
 
-def remove_study(home: Path, name: str) -> int:
+def remove_study(home: Path, study_id: str) -> int:
     """Delete a study's folder and return the bytes that it took.
 
     Raises:
         ConfigError: If there is no such study, or it is being run.
         StorageError: If it cannot be deleted.
     """
-    folder = home / "studies" / name
-    if not re.fullmatch(r"[\w-]+", name) or not folder.is_dir():
+    folder = home / "studies" / study_id
+    if not re.fullmatch(r"[\w-]+", study_id) or not folder.is_dir():
         raise ConfigError(
-            f"no study {name!r} is kept in {home}; python -m tuner studies lists them"
+            f"no study {study_id!r} is kept in {home}; python -m tuner studies lists them"
         )
     with _held(folder) as free:
         if not free:
-            raise ConfigError(f"study {name} is being run; wait for its end, or stop it first")
+            raise ConfigError(f"study {study_id} is being run; wait for its end, or stop it first")
         size = _size(folder)
         delete_folder(folder)
         if folder.exists():

@@ -278,7 +278,7 @@ class _Study:
             raise
         result = self._finish(self._result(complete=True))
         if self.stored.crew:
-            self.stored.crew.note_report(there=True)
+            self.stored.crew.note_report(written=True)
         self.folder.save(
             complete=True,
             budget={"time_s": self.config.budget.time_s, "trials": self.config.budget.trials},

@@ -56,7 +56,7 @@ class Outbox:
         self._torn = False  # whether something may be half written
 
     def doubt(self) -> None:
-        """Check what is written before the next write: another driver may have crashed."""
+        """Have the next write first check what is written: another driver may have crashed."""
         self._torn = True
 
     def begin(self) -> None:
@@ -85,8 +85,9 @@ class Outbox:
         """Send what waits and the report, then end the study's run; see ``Tracker.finish``.
 
         Returns:
-            Whether MLflow has accepted everything. If it is unavailable, this waits for it: a
-            minute at most, or 5 s if the study is incomplete.
+            Whether nothing is left to send: MLflow has accepted everything, or refused it for
+            good. If it is unavailable, this waits for it: a minute at most, or 5 s if the study
+            is incomplete.
         """
 
         def end() -> None:
@@ -112,7 +113,7 @@ class Outbox:
     def _flush(self) -> bool:
         """Send what waits, oldest first; return whether nothing is left.
 
-        What could not be sent lets the others pass the next time.
+        A result that could not be sent moves to the end of the queue.
         """
         while self._waiting:
             result, folder = self._waiting[0]

@@ -1,6 +1,6 @@
 """The objectives, dominance, Pareto fronts and hypervolume.
 
-The geometry is done by ``moocore`` (C).
+``moocore`` (C) computes fronts and hypervolume.
 
 Points are given in the natural sense of each objective (accuracy up, time down); only this module
 flips signs.

@@ -17,7 +17,7 @@ import yaml
 try:
     from yaml import CSafeLoader as SafeLoader  # ten times faster
 except ImportError:
-    from yaml import SafeLoader  # type: ignore[assignment]
+    from yaml import SafeLoader  # type: ignore[assignment]  # the same class, in Python
 
 from tuner.values.errors import ConfigError
 from tuner.values.trial import UNSET, Params, ParamValue

@@ -70,7 +70,7 @@ class Campaign:
         seen: What verification showed so far.
         points: All points that may be verified.
         chances: Estimates the chances of the points.
-        sure_s: Least training time (s) sure to lose nothing.
+        sure_s: Shortest training time (s) already known to lose no accuracy.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ def promising(
     sure_s: float | None,
     expected_s: Callable[[TrialResult, float], float],
 ) -> list[TrialResult]:
-    """Return the points that are likely to be proven and worth verifying, the best first.
+    """Return the points worth verifying that have a fair chance of proof, the best first.
 
     The best point promises most speed per second of verification, or is the most likely to gain
     accuracy.
@@ -60,9 +60,9 @@ def promising(
         constraints: Only points that meet them are of interest.
         tried: The candidates so far, and whether each is proven. A shorter part of a refuted one
             loses more.
-        sure_s: Least training time (s) that is sure to lose nothing; only faster points are worth
-            verifying. ``None`` if a gain of accuracy is sought, at whatever speed.
-        expected_s: Returns the expected seconds of verifying a point with a chance.
+        sure_s: Shortest training time (s) already known to lose no accuracy; only faster points
+            are worth verifying. ``None`` if a gain of accuracy is sought, at whatever speed.
+        expected_s: Returns the expected seconds of verifying a point, given its chance of proof.
     """
     for_speed = sure_s is not None
     max_s = sure_s * math.exp(-_MIN_GAIN) if sure_s is not None else math.inf
@@ -107,7 +107,7 @@ def worthy_front(
 
     Args:
         points: Trials and the points derived from them.
-        known: The default, and other points that need no verification.
+        known: The default first, then other points that need no verification.
         objectives: The study's objectives.
         constraints: Only points that meet them are of interest.
     """

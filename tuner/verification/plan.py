@@ -295,8 +295,8 @@ class Plan:
         assert measured is not None
         # a warm worker needed less set-up than a cold start will
         setup_s = max(default.setup_time_s, measured.setup_time_s)
-        looks = 3.0 if trial.test else 1.0  # on the validation split alone it takes less
-        rest = setup_s + looks * measured.test_time_s + 1.0
+        evaluations = 3.0 if trial.test else 1.0  # on the validation split alone it takes less
+        rest = setup_s + evaluations * measured.test_time_s + 1.0
         if trial.accuracy_only and entrant.beside:
             return entrant.beside.train_s + rest
         return measured.train_time_s * trial.share + rest

@@ -122,7 +122,7 @@ class Verification:
         return max((each.speedup for each in lossless), default=1.0)
 
     def sure_s(self, points: Sequence[TrialResult]) -> float:
-        """Return the least training time (s) sure to lose nothing.
+        """Return the shortest training time (s) already known to lose no accuracy.
 
         It is that of a proven configuration, or of the default's own params.
         """

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tuner.report.cross.view import CrossView, Entrant, Gain, view_cross, view_gains
+from tuner.report.cross.view import ComparedFramework, CrossView, Gain, view_cross, view_gains
 from tuner.report.picture import (
     INK,
     draw_legend,
@@ -69,7 +69,7 @@ def _draw_fronts(axes: Axes, view: CrossView) -> None:
         axes.plot([], [], marker, color=INK, markersize=7, label=words, linestyle="none")
 
 
-def _draw_entrant(axes: Axes, view: CrossView, each: Entrant, colour: str) -> None:
+def _draw_entrant(axes: Axes, view: CrossView, each: ComparedFramework, colour: str) -> None:
     across, scale = view.frame.x, view.frame.scale
     if across is not None:
         rightward = across.direction is Direction.MINIMIZE

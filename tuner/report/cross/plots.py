@@ -7,7 +7,7 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from tuner.report.cross.view import CrossView, Entrant, Gain
+from tuner.report.cross.view import ComparedFramework, CrossView, Gain
 from tuner.report.plots import GREY, error_bars, log_axis, new_figure, pareto_figure
 from tuner.report.scale import Scale
 from tuner.report.view import COLOURS, VerifiedPoint
@@ -26,7 +26,7 @@ def fronts_figure(view: CrossView) -> go.Figure:
     for index, each in enumerate(view.entrants):
         colour = COLOURS[index % len(COLOURS)]
         if each.default and each.best:
-            figure.add_trace(_joint(scale, each.default, each.best, colour))
+            figure.add_trace(_line_to_best(scale, each.default, each.best, colour))
         if each.default:
             figure.add_trace(
                 _mark(scale, each.default, f"default of {each.title}", colour, "star", 16)
@@ -62,7 +62,9 @@ def _own_fronts(view: CrossView) -> list[go.Scatter]:
     ]  # fmt: skip
 
 
-def _joint(scale: Scale, default: VerifiedPoint, best: VerifiedPoint, colour: str) -> go.Scatter:
+def _line_to_best(
+    scale: Scale, default: VerifiedPoint, best: VerifiedPoint, colour: str
+) -> go.Scatter:
     return go.Scatter(
         x=[default.x.value, best.x.value],
         y=[scale.height(each.y.value) for each in (default, best)], mode="lines",
@@ -86,7 +88,7 @@ def _mark(
     )  # fmt: skip
 
 
-def _label(scale: Scale, each: Entrant, best: VerifiedPoint) -> go.Scatter:
+def _label(scale: Scale, each: ComparedFramework, best: VerifiedPoint) -> go.Scatter:
     return go.Scatter(
         x=[best.x.value], y=[scale.height(each.label_y)],
         mode="markers+text", text=[f"<b>{escape(each.label)}</b>"],
@@ -96,23 +98,23 @@ def _label(scale: Scale, each: Entrant, best: VerifiedPoint) -> go.Scatter:
 
 
 def gains_figure(gains: list[Gain]) -> go.Figure:
-    """Plot the figures of the ledger: one row per framework, one column per figure."""
+    """Plot the gains of the ledger: one row per framework, one column per gain."""
     names = list(dict.fromkeys(name for gain in gains for name, _ in gain.rows))
     base = new_figure("", "", height=_GAINS_PX + _ROW_PX * len(names))
     figure = make_subplots(rows=1, cols=len(gains), shared_yaxes=True, horizontal_spacing=0.03)
     figure.update_layout(base.layout, showlegend=False)
     axis = base.layout.xaxis.to_plotly_json()
     for column, gain in enumerate(gains, 1):
-        figures = [each for _, each in gain.rows]
+        intervals = [each for _, each in gain.rows]
         colours = [COLOURS[names.index(name) % len(COLOURS)] for name, _ in gain.rows]
-        figure.add_trace(_bars(gain, figures, colours), row=1, col=column)
+        figure.add_trace(_gain_marks(gain, intervals, colours), row=1, col=column)
         figure.add_vline(
             x=gain.neutral, line={"dash": "dash", "width": 1, "color": GREY}, row=1, col=column
         )
         figure.update_xaxes(**axis, row=1, col=column)
         figure.update_xaxes(title=f"{gain.title}<br>{gain.better}", row=1, col=column)
         if gain.log:
-            ends = [end for each in figures for end in (each.low, each.high)]
+            ends = [end for each in intervals for end in (each.low, each.high)]
             figure.update_xaxes(**log_axis([gain.neutral, *ends]), row=1, col=column)
     figure.update_yaxes(
         categoryorder="array", categoryarray=[escape(name) for name in reversed(names)],
@@ -121,10 +123,10 @@ def gains_figure(gains: list[Gain]) -> go.Figure:
     return figure
 
 
-def _bars(gain: Gain, figures: list[Interval], colours: list[str]) -> go.Scatter:
+def _gain_marks(gain: Gain, intervals: list[Interval], colours: list[str]) -> go.Scatter:
     return go.Scatter(
-        x=[each.value for each in figures], y=[escape(name) for name, _ in gain.rows],
-        mode="markers", error_x=error_bars(figures, GREY),
+        x=[each.value for each in intervals], y=[escape(name) for name, _ in gain.rows],
+        mode="markers", error_x=error_bars(intervals, GREY),
         marker={"size": 11, "symbol": "diamond", "color": colours},
         hovertemplate="%{y}: %{x:.3g}<extra></extra>",
     )  # fmt: skip

@@ -30,7 +30,7 @@ _MORE, _LESS = "more is better", "less is better"
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class ComparedFramework:
     """One framework in the picture.
 
     Attributes:
@@ -73,7 +73,7 @@ class CrossView:
     """
 
     frame: FrontView
-    entrants: list[Entrant]
+    entrants: list[ComparedFramework]
 
 
 def view_cross(result: CrossResult) -> CrossView | None:
@@ -89,7 +89,7 @@ def view_cross(result: CrossResult) -> CrossView | None:
 
 
 def _merge(
-    result: CrossResult, views: dict[str, FrontView], entrants: Sequence[Entrant]
+    result: CrossResult, views: dict[str, FrontView], entrants: Sequence[ComparedFramework]
 ) -> FrontView:
     x, y = choose_axes(result.objectives)
     trials = [point.result for view in views.values() for point in view.points]
@@ -127,9 +127,9 @@ def _merge(
     )
 
 
-def _entrant(title: str, study: StudyResult, view: FrontView) -> Entrant:
+def _entrant(title: str, study: StudyResult, view: FrontView) -> ComparedFramework:
     best = finest(study) if study.verified else None
-    return Entrant(
+    return ComparedFramework(
         title=title,
         line=view.line,
         default=next((each for each in view.verified if not each.point.against_default), None),
@@ -137,7 +137,9 @@ def _entrant(title: str, study: StudyResult, view: FrontView) -> Entrant:
     )
 
 
-def _with_labels(entrants: Sequence[Entrant], frame: FrontView) -> list[Entrant]:
+def _with_labels(
+    entrants: Sequence[ComparedFramework], frame: FrontView
+) -> list[ComparedFramework]:
     """Return the entrants with labels placed to cover as little as possible."""
     covers = [frame.spot(*place) for each in entrants for place in _drawn(each)]
     covers += [frame.spot(each.x, each.y) for each in frame.points]
@@ -161,13 +163,13 @@ def _with_labels(entrants: Sequence[Entrant], frame: FrontView) -> list[Entrant]
     ]
 
 
-def _verified_places(each: Entrant) -> list[Spot]:
+def _verified_places(each: ComparedFramework) -> list[Spot]:
     """Return the places of an entrant's verified marks and the ends of their intervals."""
     marks = [place for place in (each.default, each.best) if place]
     return [(mark.x.value, height) for mark in marks for height in mark.heights]
 
 
-def _drawn(each: Entrant) -> list[Spot]:
+def _drawn(each: ComparedFramework) -> list[Spot]:
     """Return what no label should cover: front, marks, intervals and the line between marks."""
     places = _verified_places(each)
     marks = [place for place in (each.default, each.best) if place]
