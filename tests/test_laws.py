@@ -35,6 +35,7 @@ ROOMS = (
     "tracking",
     "report",
     "study",
+    "wrap",
     "recommendation",
     "api",
     "service",

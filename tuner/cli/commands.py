@@ -10,6 +10,7 @@ from tuner.cli import machine, results
 from tuner.cli.completion import SCRIPT, complete, settings
 from tuner.cli.overview import overview
 from tuner.cli.tune import config_command, tune_command
+from tuner.cli.wrap import wrap_command
 from tuner.config.catalogue import list_datasets, list_frameworks
 from tuner.values.errors import ConfigError
 
@@ -49,10 +50,15 @@ def run_command(name: str, words: Sequence[str]) -> int:
         ConfigError: If there is no such command.
     """
     command = _find(name)
-    if {"--help", "-h"} & set(words):
+    if {"--help", "-h"} & set(_own_words(words)):
         print(command.help)
         return 0
     return command.run(words)
+
+
+def _own_words(words: Sequence[str]) -> Sequence[str]:
+    """Return the words before ``--``: what follows is a program's."""
+    return words[: words.index("--")] if "--" in words else words
 
 
 def _find(name: str) -> Command:
@@ -92,6 +98,7 @@ def completion_command(words: Sequence[str]) -> int:
 
 COMMANDS: Mapping[str, Command] = {
     "tune": Command(tune_command, settings()),
+    "wrap": Command(wrap_command),
     "recommend": Command(results.recommend_command, results.ASKED),
     "report": Command(results.report_command, results.REPORT_WORDS),
     "ui": Command(results.ui_command, results.UI_WORDS),

@@ -41,9 +41,8 @@ def overview(commands: Mapping[str, str]) -> str:
             "  python -m tuner framework=caffe dataset=mnist budget=quick",
             "  python -m tuner recommend framework=caffe dataset=mnist max_train_time_s=60",
             "",
-            "Exit codes: 0 done, 1 unknown or malformed setting, 2 a value cannot be used, "
-            "3 runtime or data set",
-            "not available, 4 no trial succeeded or nothing to recommend, 130 interrupted.",
+            "Exit codes: 0 done, 1 bad setting, 2 unusable value, 3 no runtime or data, "
+            "4 no result, 130 stopped.",
         ]
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from tuner.measure.files import scratch_bytes
 from tuner.measure.processes import (
     TICKS_PER_S,
+    Process,
     involuntary_switches,
     process_tree,
     pss_bytes,
@@ -83,11 +84,14 @@ class ResourceMonitor:
         root: Process whose tree is measured.
         cores: CPUs the tree owns; interference is what others do on these.
         interval_s: Seconds between samples.
+        ends_itself: Whether the processes may end before ``finish``; what they used is known up
+            to the last sample then.
     """
 
     root: int
     cores: Collection[int]
     interval_s: float = 0.1
+    ends_itself: bool = False
     memory_bytes: int = 0
     """Memory of the tree at the latest sample: RSS, and files that are held in memory."""
     tree: list[int] = field(default_factory=list)
@@ -100,12 +104,14 @@ class ResourceMonitor:
     _training: bool = False
     _train_start: _Moment | None = None
     _trained: tuple[_Moment, _Moment] | None = None
+    _noted: _Moment | None = None
 
     def start(self) -> None:
         """Begin a measurement and forget earlier figures."""
         self._rss, self._pss, self._rss_with_pss = [], [], []
         self._peak, self._threads = 0, 0
         self._training, self._trained, self._train_start = False, None, None
+        self._noted = None
         self._lock = threading.Lock()
         self._next_pss_s = 0.0
         self._start = self._moment()
@@ -122,6 +128,8 @@ class ResourceMonitor:
         with self._lock:
             self.tree = process_tree(self.root)
             processes = [each for each in map(read_process, self.tree) if each]
+            if self.ends_itself:
+                self._note(self._moment(processes))
             files = self._files_in_memory()
             self.memory_bytes = sum(each.rss_bytes for each in processes) + files
             self._rss.append(self.memory_bytes)
@@ -143,6 +151,10 @@ class ResourceMonitor:
         mapped = sum(1024 * status_value(pid, "RssShmem") for pid in self.tree)
         return max(0, files - mapped)
 
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that the tree has used since its processes began."""
+        return self._moment().cpu_s
+
     def begin_training(self) -> None:
         """Note that the worker has begun to train."""
         self._train_start = self._moment()
@@ -155,8 +167,14 @@ class ResourceMonitor:
         if self._train_start:
             self._trained = self._train_start, self._moment()
 
-    def _moment(self) -> _Moment:
-        processes = [each for each in map(read_process, process_tree(self.root)) if each]
+    def _note(self, moment: _Moment) -> None:
+        """Note a moment as the end so far; once the processes are gone, so are their counters."""
+        if self._noted is None or moment.cpu_s >= self._noted.cpu_s:
+            self._noted = moment
+
+    def _moment(self, processes: Sequence[Process] | None = None) -> _Moment:
+        if processes is None:
+            processes = [each for each in map(read_process, process_tree(self.root)) if each]
         busy, iowait, steal = _machine_times(self.cores)
         return _Moment(
             time_s=time.monotonic(),
@@ -176,8 +194,10 @@ class ResourceMonitor:
         self.sample()
         self._stopped.set()
         self._thread.join()
-        end = self._moment()
+        end = self._noted or self._moment()
         begin, trained = self._start, self._trained
+        if self._noted and self._train_start:
+            trained = self._train_start, self._noted
         window = max(end.time_s - begin.time_s, 1e-9)
         available = window * len(self.cores) / 100
         # only a few samples have the PSS: their ratio of PSS to RSS scales all of them

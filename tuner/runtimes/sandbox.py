@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 # where the sandbox mounts empty file systems
@@ -104,30 +104,38 @@ def _permission(bwrap: str) -> str:
 
 
 def sandbox_prefix(
-    root: Path | None, readable: Sequence[Path], writable: Sequence[Path]
+    root: Path | None,
+    readable: Sequence[Path],
+    writable: Sequence[Path],
+    *,
+    elsewhere: Mapping[Path, Path] | None = None,
+    start: Path | None = None,
+    options: Sequence[str] = (),
 ) -> list[str]:
     """Return the ``bwrap`` command line to put in front of a command.
 
     The command inherits environment, standard streams, CPU set and limits. When ``bwrap`` or the
-    caller ends, it ends together with everything it started. It starts in the first writable
-    folder.
+    caller ends, it ends together with everything it started.
 
     Args:
         root: Unpacked suite used as its file system; ``None`` for the programs of this machine.
         readable: Files and folders mounted read-only, at the paths they have on this machine.
         writable: Folders mounted writable, likewise. Of nested paths, the mode of the inner one
             applies inside it.
+        elsewhere: Folders of this machine that are mounted writable at other paths, by that path.
+        start: Folder that the command starts in; by default the first writable one.
+        options: Further options of ``bwrap``.
     """
-    binds = _binds(root, readable, writable)
+    binds = _binds(root, readable, writable, elsewhere or {})
     inner = [target for _, _, target in binds]
     mounts = [*(_host_mounts() if root is None else _suite_mounts(root, inner)), *_kernel_mounts()]
     for option, source, target in binds:
         mounts += [option, str(source), str(target)]
     mounts += ["--remount-ro", "/"]
-    start = str(writable[0]) if writable else "/"
+    start = start or (writable[0] if writable else Path("/"))
     bwrap = shutil.which("bwrap") or "bwrap"
     isolation = _seen_to_work.get(bwrap, _ISOLATION)
-    return [bwrap, *mounts, *isolation, "--chdir", start, "--"]
+    return [bwrap, *mounts, *isolation, *options, "--chdir", str(start), "--"]
 
 
 def interpreter_folders(interpreter: str) -> list[Path]:
@@ -202,7 +210,10 @@ def _expand(source: Path, target: Path, inner: Sequence[Path]) -> Iterator[str]:
 
 
 def _binds(
-    root: Path | None, readable: Sequence[Path], writable: Sequence[Path]
+    root: Path | None,
+    readable: Sequence[Path],
+    writable: Sequence[Path],
+    elsewhere: Mapping[Path, Path],
 ) -> list[tuple[str, Path, Path]]:
     """Return option, source and target of each mount, outer folders first."""
     options: dict[Path, tuple[str, Path]] = {}
@@ -212,6 +223,7 @@ def _binds(
                 options[target] = (option, path)
             if root is None and path.is_symlink():  # a program finds its files by the link
                 options[path] = ("--symlink", path.resolve())
+    options |= {target: ("--bind", source) for target, source in elsewhere.items()}
     links = [target for target, (option, _) in options.items() if option == "--symlink"]
     for link in links:  # there already, below a folder that is mounted
         if any(parent in options for parent in link.parents):

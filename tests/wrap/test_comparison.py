@@ -1,0 +1,51 @@
+"""What pairs of runs prove: the speed-up with its interval, and whether accuracy is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.wrap.samples import run
+from tuner.wrap.comparison import compare
+
+
+def pairs(own, changed, accuracies=((None, None),) * 9):
+    return [
+        (run(each, accuracy=first), run(other, accuracy=second))
+        for each, other, (first, second) in zip(own, changed, accuracies, strict=False)
+    ]
+
+
+def test_two_pairs_prove_nothing():
+    assert compare(pairs([2.0, 2.0], [1.0, 1.0])) is None
+
+
+def test_a_speedup_has_an_interval():
+    proof = compare(pairs([2.0, 2.2, 1.9], [1.0, 1.05, 1.0]))
+    assert proof.speedup.value == pytest.approx(1.997, abs=0.01)
+    assert 1.7 < proof.speedup.low < proof.speedup.value < proof.speedup.high < 2.4
+    assert proof.faster
+    assert proof.no_loss is None
+
+
+def test_noise_is_not_taken_for_a_speedup():
+    assert not compare(pairs([2.0, 1.0, 3.0], [1.5, 1.5, 1.5])).faster
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ((0.990, 0.991, 0.990), True),
+        ((0.980, 0.981, 0.980), False),
+        ((0.97, 0.999, 0.99), False),
+    ],
+)
+def test_accuracy_is_kept_only_if_that_is_proven(changed, kept):
+    own = (0.990, 0.9905, 0.9895)
+    proof = compare(pairs([2.0] * 3, [1.0] * 3, list(zip(own, changed, strict=True))))
+    assert proof.no_loss is kept
+
+
+@pytest.mark.parametrize(("changed", "kept"), [(0.9, True), (0.95, True), (0.89, False)])
+def test_a_program_that_always_trains_alike_is_compared_as_it_is(changed, kept):
+    proof = compare(pairs([2.0] * 3, [1.0] * 3, [(0.9, changed)] * 3))
+    assert proof.no_loss is kept

@@ -1,0 +1,136 @@
+"""Progress: reports, hooks and matches in the output; the time of steps without pauses."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+
+import pytest
+
+from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.errors import ProtocolError
+from tuner.wrap.program import REPORTS
+from tuner.wrap.steps import Mark, Progress, Window, choose_window, steady_s
+
+
+@pytest.fixture
+def progress(tmp_path):
+    with WorkerFolder(tmp_path / "own") as own, tempfile.TemporaryFile() as output:
+        yield Progress(own, output, step=r"^step", metric=r"acc (?P<accuracy>\S+)")
+
+
+def report(progress: Progress, *lines: object) -> None:
+    with (progress.own.path / REPORTS).open("a") as target:
+        for line in lines:
+            target.write(f"{line if isinstance(line, str) else json.dumps(line)}\n")
+
+
+def even(steps: int, each_s: float, start_s: float = 0.0) -> list[Mark]:
+    return [Mark(step, start_s + step * each_s) for step in range(1, steps + 1)]
+
+
+def test_reports_count_before_a_hook_and_a_hook_before_the_output(progress):
+    progress.output.write(b"step 1\nstep 2\n")
+    progress.output.flush()
+    progress.step = "step"
+    progress.read()
+    assert (progress.source, [each.step for each in progress.marks]) == ("output", [2])
+    report(progress, {"v": 1, "step": 9, "t": 1.5, "hook": "PyTorch", "pid": 7})
+    progress.read()
+    assert (progress.source, list(progress.marks)) == ("hook PyTorch", [Mark(9, 1.5)])
+    report(progress, {"v": 1, "step": 3, "t": 2.0})
+    progress.read()
+    assert (progress.source, list(progress.marks)) == ("reports", [Mark(3, 2.0)])
+
+
+def test_processes_that_report_beside_one_another_are_told_apart(progress):
+    for step, pid in ((1, 7), (1, 8), (2, 7), (2, 8), (3, 8)):
+        report(progress, {"v": 1, "step": step, "t": float(step), "pid": pid})
+    progress.read()
+    assert [each.step for each in progress.marks] == [1, 2, 3]
+
+
+def test_a_report_without_time_is_stamped_when_it_is_read(progress):
+    report(progress, {"v": 1, "step": 1})
+    progress.read()
+    report(progress, {"v": 1, "step": 2})
+    progress.read()
+    first, second = progress.marks
+    assert first.time_s <= second.time_s
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "garbage",
+        "[]",
+        "{}",
+        '{"v": 2, "step": 1}',
+        '{"v": 1, "step": -1}',
+        '{"v": 1, "step": 1.5}',
+        '{"v": 1, "step": true}',
+        '{"v": 1, "step": "x"}',
+        '{"v": 1, "step": 1, "t": NaN}',
+        '{"v": 1, "metrics": 3}',
+        '{"v": 1, "metrics": {"accuracy": "good"}}',
+        '{"v": 1, "step": 1e400}',
+        "[" * 5000,
+    ],
+)
+def test_what_is_no_report_is_quoted(progress, line):
+    report(progress, {"v": 1, "step": 1}, line)
+    with pytest.raises(ProtocolError, match="line 2 of TUNER_REPORT is no report"):
+        progress.read()
+
+
+def test_steps_never_go_back(progress):
+    report(progress, {"v": 1, "step": 5, "t": 1.0}, {"v": 1, "step": 4, "t": 2.0})
+    with pytest.raises(ProtocolError, match="step 4 at 2 s was reported after step 5 at 1 s"):
+        progress.read()
+
+
+def test_accuracy_comes_from_reports_and_output(progress):
+    report(progress, {"v": 1, "metrics": {"accuracy": 0.9}})
+    progress.read()
+    assert progress.accuracy == 0.9
+    progress.output.write(b"acc 97.5%\n")
+    progress.output.flush()
+    progress.read()
+    assert progress.accuracy == 0.975
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity"])
+def test_an_accuracy_that_is_no_number_is_an_arithmetic_error(progress, value):
+    report(progress, f'{{"v": 1, "metrics": {{"accuracy": {value}}}}}')
+    with pytest.raises(ArithmeticError, match="the accuracy is"):
+        progress.read()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"), [("-1", "from 0 to 1"), ("good", "which is no number")]
+)
+def test_an_accuracy_out_of_range_is_refused(progress, text, fault):
+    progress.output.write(f"acc {text}\n".encode())
+    progress.output.flush()
+    with pytest.raises(ProtocolError, match=fault):
+        progress.read()
+
+
+def test_steady_time_leaves_out_pauses_and_interpolates():
+    marks = [*even(50, 0.1), *even(50, 0.1, 100.0)]
+    marks[50:] = [Mark(50 + each.step, each.time_s) for each in marks[50:]]
+    assert steady_s(marks, Window(10, 90)) == pytest.approx(8.0)
+    sparse = [Mark(10, 1.0), Mark(20, 2.0), Mark(30, 3.0)]
+    assert steady_s(sparse, Window(15, 25)) == pytest.approx(1.0)
+    assert steady_s(sparse, Window(5, 25)) is None
+    assert steady_s(sparse, Window(15, 31)) is None
+
+
+def test_the_window_begins_after_the_warm_up():
+    marks = even(100, 0.1)
+    window = choose_window(marks[:60], 5.0)
+    assert window is None, "only 4.9 s since the warm-up"
+    window = choose_window(marks[:62], 5.0)
+    assert window == Window(11, 62)
+    assert choose_window(even(3, 10.0), 1.0) is None, "too few steps"
+    assert choose_window([], 1.0) is None

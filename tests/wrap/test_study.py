@@ -1,0 +1,167 @@
+"""A study of a program, from the command to the report: proven, resumed, refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from tuner.tracking import connect
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+# waits instead of computing, so that other load changes little
+PROGRAM = """
+    import json, os, sys, time
+    wait = {"fast": 0.02, "slow": 0.1}.get(os.environ.get("SPEED"), 0.06)
+    report = os.environ.get("TUNER_REPORT")
+    steps = 20 if "short" in sys.argv else 10**6
+    for step in range(steps):
+        time.sleep(wait)
+        if "short" not in sys.argv:
+            with open(report, "a") as out:
+                out.write(json.dumps({"v": 1, "step": step, "t": time.monotonic()}) + "\\n")
+    print("accuracy", 0.97)
+"""
+KNOB = ("--knob", "SPEED=slow,fast", "--without", "allocator")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "program"
+    made.mkdir()
+    (made / "train.py").write_text(textwrap.dedent(PROGRAM))
+    return made
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tuner", "wrap", "--progress", "none", *words]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    home = folder.parent / "home"
+    return {**os.environ, "TUNER_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def wrap(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("--output", str(folder.parent), *words),
+        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_the_fastest_setting_is_found_and_proven_in_steps(folder):
+    done = wrap(folder, "--json", "--budget", "20", *KNOB, "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["proven"] is True
+    assert found["environment"] == {"SPEED": "fast"}
+    assert 2 < found["speedup"][1] <= found["speedup"][0] <= found["speedup"][2] < 4
+    assert found["accuracy"] == "speed only; accuracy not checked"
+    assert "counted by its own reports" in found["measured"]
+    (knob,) = found["knobs"]
+    assert (knob["name"], knob["value"]) == ("SPEED", "fast")
+    assert sorted(each.name for each in folder.iterdir()) == ["train.py"]
+
+    client = connect(f"sqlite:///{folder.parent}/mlflow.db")
+    experiment = client.get_experiment_by_name("programs")
+    runs = client.search_runs([experiment.experiment_id])
+    (study,) = [each for each in runs if each.data.tags.get("kind") == "study"]
+    assert study.info.status == "FINISHED"
+    assert study.data.metrics["speedup"] == found["speedup"][0]
+    assert study.data.tags["environment.SPEED"] == "fast"
+    assert "times" in study.data.tags["mlflow.note.content"]
+    assert len(runs) == 1 + len(found["runs"])
+    assert {each.path for each in client.list_artifacts(study.info.run_id)} == {
+        "wrap.json", "report.txt",
+    }  # fmt: skip
+
+    again = wrap(folder, "--json", "--budget", "20", *KNOB, "--", sys.executable, "train.py")
+    assert again.returncode == 0, again.stderr
+    repeated = json.loads(again.stdout)
+    assert {**repeated, "elapsed_s": 0} == {**found, "elapsed_s": 0}
+
+
+def test_whole_runs_show_whether_accuracy_is_kept(folder):
+    metric = ("--metric", r"accuracy (?P<accuracy>\S+)")
+    done = wrap(folder, *metric, *KNOB, "--", sys.executable, "train.py", "short")
+    assert done.returncode == 0, done.stderr
+    assert "Accuracy 97.00 % against 97.00 %, no loss is proven" in done.stdout
+    assert "SPEED=fast" in done.stdout
+    assert "the wall time of whole runs" in done.stdout
+
+
+def test_a_study_that_was_killed_resumes(folder):
+    words = ["--output", str(folder.parent), "--budget", "20", *KNOB]
+    words += ["--", sys.executable, "train.py"]
+    first = subprocess.Popen(command(*words), cwd=folder, env=environment(folder))
+    trials = folder.parent / "home" / "studies"
+    deadline = time.monotonic() + 90
+    while len(list(trials.glob("*/trials/*/result.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    before = {path: path.read_bytes() for path in trials.glob("*/trials/*/result.json")}
+    assert len(before) >= 2
+    done = wrap(folder, "--budget", "20", *KNOB, "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "SPEED=fast" in done.stdout
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_interrupted_study_tells_what_is_kept(folder):
+    words = ["--output", str(folder.parent), *KNOB, "--", sys.executable, "train.py"]
+    first = subprocess.Popen(
+        command(*words), cwd=folder, env=environment(folder), stderr=subprocess.PIPE, text=True
+    )
+    trials = folder.parent / "home" / "studies"
+    deadline = time.monotonic() + 90
+    while not list(trials.glob("*/trials/default-*/result.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=60)
+    assert (first.returncode, said.splitlines()) == (
+        130, ["interrupted: all measurements are kept; the same command resumes"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "the program's command is missing; write it after --"),
+        (["--"], 2, "the program's command is missing; write it after --"),
+        (["python", "train.py"], 2, "the program's command is missing; write it after --"),
+        (["--budget", "x", "--", "true"], 2, "argument --budget: invalid float value: 'x'"),
+        (["--budget", "-1", "--", "true"], 2, "--budget must be seconds above 0, got -1"),
+        (["--budget", "nan", "--", "true"], 2, "--budget must be seconds above 0, got nan"),
+        (["--nonsense", "--", "true"], 2, "unrecognized arguments: --nonsense"),
+        (["--metric", "acc", "--", "true"], 2, "has no group named accuracy"),
+        (["--step", "(", "--", "true"], 2, "--step '(' is no regular expression"),
+        (["--knob", "X", "--", "true"], 2, "--knob 'X' cannot be read"),
+        (["--cores", "0-99", "--", "true"], 2, "99"),
+        (["--allow-read", "/no/such", "--", "true"], 2, "there is no such file or folder"),
+        (["--without", "x", "--", "true"], 2, "there is no knob 'x'; choose from"),
+        (["--", "no-such-program"], 2, "no-such-program was not found"),
+        (["--", "false"], 4, "the program does not run as it is: CRASHED"),
+        (["--", "sh", "-c", "echo because; exit 7"], 4, "exit code 7; the end of its output: bec"),
+    ],
+)
+def test_a_wrong_command_gets_one_line(folder, words, code, said):
+    done = wrap(folder, *words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_help_is_the_tuners_before_the_command_and_the_programs_after_it(folder):
+    done = wrap(folder, "--help")
+    assert done.returncode == 0
+    assert "--metric REGEX" in done.stdout
+    assert "does not run as it is" in wrap(folder, "--", "false", "--help").stderr

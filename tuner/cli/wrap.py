@@ -1,0 +1,136 @@
+"""The command that tunes a user's own training program."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from tuner.values.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tuner.wrap.study import Request
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; python -m tuner wrap --help lists the options")
+
+
+def wrap_command(words: Sequence[str]) -> int:
+    """Find the fastest runtime setting of your own training program.
+
+    python -m tuner wrap [options] -- command ...
+
+    The command is run once as it is, then with other settings of the libraries that it loads:
+    threads, their binding, memory. Its environment alone is changed, no line of the program. The
+    fastest setting is proven by runs in turns with the program as it is. The same command resumes
+    an interrupted study.
+
+    Steps are counted by the program's own reports (TUNER_REPORT, see docs/wrap.md), or by a hook
+    in PyTorch, Keras, XGBoost, LightGBM, scikit-learn, MXNet and Chainer; else --step finds them
+    in its output. Then runs are cut short, and a study takes 5 minutes. Without steps, whole runs
+    are compared, and a study takes as long as ten of them.
+
+    --step REGEX        each match in the output is one step
+    --metric REGEX      reads the accuracy from the output, by a group (?P<accuracy>...); whole
+                        runs then show whether it is kept
+    --budget SECONDS    length of the study
+    --cores LIST        CPUs that the program may use, such as 0-3 (default: all)
+    --knob VAR=A,B      also try these values of an environment variable
+    --without KNOB      leave this knob as it is; may be given more than once
+    --allow-read PATH   what the program reads outside its folder, such as its data
+    --network           let it use the network
+    --no-sandbox        run it without a sandbox, in its own folder
+    --output FOLDER     where MLflow's files go (default: .)
+    --tracking-uri URI  MLflow's address (default: a database in the output folder)
+    --json              print the result as JSON
+    --progress KIND     auto, live, plain or none
+    --restart           delete earlier results of this command
+    """
+    from rich.console import Console
+
+    from tuner.progress import make_progress
+    from tuner.wrap.report import describe, document
+    from tuner.wrap.study import wrap
+
+    options = _parser().parse_args(_without_separator(words))
+    request = _request(options)
+    with make_progress(options.progress, console=Console(stderr=True)) as progress:
+        result = wrap(request, progress)
+    print(json.dumps(document(result), indent=1) if options.json else describe(result), end="")
+    if options.json:
+        print()
+    return 0
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="tuner wrap", add_help=False)
+    for name in ("--step", "--metric", "--cores", "--tracking-uri"):
+        parser.add_argument(name, default="")
+    parser.add_argument("--budget", type=float, default=0.0)
+    for name in ("--knob", "--without", "--allow-read"):
+        parser.add_argument(name, action="append", default=[])
+    for name in ("--network", "--no-sandbox", "--restart", "--json"):
+        parser.add_argument(name, action="store_true")
+    parser.add_argument("--output", default=".")
+    parser.add_argument("--progress", choices=("auto", "live", "plain", "none"), default="auto")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _without_separator(words: Sequence[str]) -> list[str]:
+    """Return the words with the command last, and its own options left alone.
+
+    Raises:
+        ConfigError: If no ``--`` says where the command begins.
+    """
+    if "--" not in words or words[-1] == "--":
+        raise ConfigError(
+            "the program's command is missing; write it after --: "
+            "python -m tuner wrap -- python train.py"
+        )
+    return list(words)
+
+
+def _request(options: argparse.Namespace) -> Request:
+    from tuner.wrap.knobs import parse_knob
+    from tuner.wrap.program import Program
+    from tuner.wrap.study import Request
+
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if options.budget < 0 or options.budget != options.budget:
+        raise ConfigError(f"--budget must be seconds above 0, got {options.budget:g}")
+    if options.metric and "(?P<accuracy>" not in options.metric:
+        raise ConfigError(
+            f"--metric {options.metric!r} has no group named accuracy; write the number as "
+            r"(?P<accuracy>\S+)"
+        )
+    for name in ("step", "metric"):
+        try:
+            re.compile(getattr(options, name))
+        except re.error as error:
+            text = getattr(options, name)
+            raise ConfigError(f"--{name} {text!r} is no regular expression: {error}") from None
+    program = Program(
+        argv=tuple(command),
+        folder=Path.cwd(),
+        readable=tuple(Path(each).expanduser().absolute() for each in options.allow_read),
+        network=options.network,
+        confined=not options.no_sandbox,
+        step=options.step,
+        metric=options.metric,
+    )
+    return Request(
+        program=program,
+        budget_s=options.budget,
+        cores=options.cores,
+        knobs=tuple(map(parse_knob, options.knob)),
+        without=tuple(options.without),
+        output=Path(options.output),
+        tracking_uri=options.tracking_uri,
+        fresh=options.restart,
+    )

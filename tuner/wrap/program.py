@@ -1,0 +1,243 @@
+"""The program that is tuned: its command, what it may see, and how it is started."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import site
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
+from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.errors import ConfigError, RuntimeUnavailable
+
+INJECTED = Path(__file__).parents[1] / "worker_api" / "injected"
+REPORTS, STOP = "report.jsonl", "stop"
+REPORT_VARIABLE = "TUNER_REPORT"
+_PATHS = ("PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LUA_PATH", "LUA_CPATH")
+_NETWORK = ("hosts", "resolv.conf", "ssl", "ca-certificates", "pki")
+_OF_THE_TUNER = ("TUNER_", "MLFLOW_")  # where results go, and passwords for it
+_PROBE_S = 20.0
+_NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
+# mounts each folder (named by ".", so that any name will do) on one that keeps changes apart, see
+# overlayfs(5), and goes on as the command that follows
+_MOUNT = """
+    while [ "$1" != -- ]; do
+        layers="lowerdir=.,upperdir=$2/upper,workdir=$2/work"
+        cd "$1" && mount -t overlay overlay -o "userxattr,$layers" "$2/merged" || exit 125
+        shift 2
+    done
+    shift && exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A training program.
+
+    Attributes:
+        argv: The command and its arguments.
+        folder: Folder that it starts in. What it writes there is discarded, unless it runs without
+            a sandbox.
+        readable: Further files and folders that it reads; what it writes there is discarded too.
+        network: Whether it may use the network.
+        confined: Whether it runs in a sandbox.
+        step: Regular expression on its output: each match is a step of the training. Empty for
+            none.
+        metric: Regular expression on its output with a group named ``accuracy``. Empty for none.
+    """
+
+    argv: tuple[str, ...]
+    folder: Path
+    readable: tuple[Path, ...] = ()
+    network: bool = False
+    confined: bool = True
+    step: str = ""
+    metric: str = ""
+
+    @property
+    def name(self) -> str:
+        """The file that is run: the first argument that is one here, else the command's name."""
+        own = (each for each in self.argv[1:] if (self.folder / each).is_file())
+        return Path(next(own, self.argv[0])).name
+
+    @cached_property
+    def executable(self) -> Path:
+        """Absolute path of the command. Raises ``ConfigError`` if there is none."""
+        command = self.argv[0]
+        path = self.folder / command if "/" in command else None
+        found = shutil.which(path or command)
+        if found is None:
+            raise ConfigError(f"{command} was not found; give the command as you start it here")
+        return Path(found).absolute()
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The environment that it has without the tuner."""
+        own = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+        libraries = Path(site.getuserbase()) / "lib"
+        if libraries.is_dir():  # HOME is another folder in the sandbox
+            own.setdefault("PYTHONUSERBASE", site.getuserbase())
+        return own
+
+    def identity(self) -> dict[str, Any]:
+        """Return what determines how it runs, for JSON: its command, its files, its settings."""
+        files = (self.folder / each for each in self.argv if (self.folder / each).is_file())
+        return {
+            "argv": self.argv,
+            "folder": str(self.folder),
+            "files": [hashlib.sha256(each.read_bytes()).hexdigest() for each in files],
+            "environment": {
+                name: value
+                for name, value in sorted(self.environment.items())
+                if name.endswith("_THREADS") or name.startswith(("OMP_", "KMP_", "MKL_", "LD_"))
+            },
+            "settings": [self.confined, self.network, self.step, self.metric],
+        }
+
+    def command(self, own: WorkerFolder) -> list[str]:
+        """Return the command line that starts it, sandbox included.
+
+        Args:
+            own: Folder for this run; what the program writes goes below it.
+
+        Raises:
+            RuntimeUnavailable: If it needs a sandbox and none works here.
+        """
+        argv = [str(self.executable), *self.argv[1:]]
+        if not self.confined:
+            return argv
+        (own.path / "home").mkdir(exist_ok=True)
+        self._link_home(own.path / "home")
+        folders = {}
+        for number, folder in enumerate(dict.fromkeys((self.folder, *self._folders()))):
+            place = own.path / f"changes-{number}"
+            for name in ("upper", "work", "merged"):
+                (place / name).mkdir(parents=True, exist_ok=True)
+            folders[folder] = place
+        prefix = sandbox_prefix(
+            None,
+            [*self._seen()],
+            [own.path],
+            elsewhere={folder: place / "merged" for folder, place in folders.items()},
+            start=self.folder,
+            options=self._options(),
+        )
+        pairs = [str(each) for pair in folders.items() for each in pair]
+        return [*_NAMESPACE, "sh", "-c", _MOUNT, "overlay", *pairs, "--", *prefix, *argv]
+
+    def _folders(self) -> Iterator[Path]:
+        yield from (each.resolve() for each in self.readable if each.is_dir())
+
+    def _options(self) -> list[str]:
+        user = os.geteuid()
+        as_before = ["--uid", str(user), "--gid", str(os.getegid())] if user else []
+        return [*as_before, *(["--share-net"] if self.network else [])]
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` or ``RuntimeUnavailable`` if it cannot be run here."""
+        _ = self.executable
+        missing = [each for each in self.readable if not each.exists()]
+        if missing:
+            raise ConfigError(f"--allow-read {missing[0]}: there is no such file or folder")
+        if not self.confined:
+            return
+        home = Path.home()
+        if self.folder in (home, *home.parents):
+            raise ConfigError(
+                f"{self.folder} holds all your files, which the program could then read; start it "
+                "from a folder of its own, or add --no-sandbox"
+            )
+        fault = sandbox_fault() or overlay_fault()
+        if fault:
+            raise RuntimeUnavailable(
+                f"the program needs a sandbox: {fault}; or add --no-sandbox: it can then read and "
+                "write all your files, and the report says so"
+            )
+
+    def _link_home(self, home: Path) -> None:
+        """Show in its home folder what it may read of the user's."""
+        for path in self.readable:
+            with_home = path.is_relative_to(Path.home()) and path != Path.home()
+            if with_home:
+                link = home / path.relative_to(Path.home())
+                link.parent.mkdir(parents=True, exist_ok=True)
+                if not link.exists():
+                    link.symlink_to(path.resolve())
+
+    def _seen(self) -> Iterator[Path]:
+        """Yield what it may read besides this machine's programs and its own folder."""
+        yield INJECTED
+        yield from (each for each in self.readable if not each.is_dir())
+        yield from interpreter_folders(str(self.executable))
+        interpreter = _interpreter_of(self.executable)
+        if interpreter:
+            yield from interpreter_folders(interpreter)
+        libraries = Path(site.getuserbase()) / "lib"
+        if libraries.is_dir():
+            yield libraries
+        for name in _PATHS:
+            for entry in self.environment.get(name, "").split(":"):
+                path = Path(entry.partition("?")[0])
+                if path.is_absolute() and path.exists() and len(path.parts) > 2:
+                    yield path
+        for name in _NETWORK if self.network else _NETWORK[:1]:
+            if (path := Path("/etc") / name).exists():
+                yield path.resolve()
+
+
+def overlay_fault() -> str:
+    """Return why a folder's changes cannot be kept elsewhere here; empty if they can."""
+    try:
+        done = subprocess.run(
+            [*_NAMESPACE, "true"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unshare does not run: {error}"
+    said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    return f"user namespaces cannot be made ({said})" if done.returncode else ""
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(_OF_THE_TUNER)
+
+
+def _interpreter_of(script: Path) -> str:
+    """Return the absolute path of the interpreter in a script's first line; empty for none."""
+    try:
+        with script.open("rb") as source:
+            first = source.readline(512)
+    except OSError:
+        return ""
+    words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    return words[0] if words and words[0].startswith("/") else ""
+
+
+def environment_of(
+    program: Program, own: WorkerFolder, variables: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of one run.
+
+    Args:
+        program: The program.
+        own: Folder of this run.
+        variables: What the runtime setting sets.
+    """
+    base = {**program.environment, **variables}
+    path = f"{INJECTED}:{base.get('PYTHONPATH', '')}".rstrip(":")
+    found = {**base, "PYTHONPATH": path, REPORT_VARIABLE: str(own.path / REPORTS)}
+    if program.confined:
+        found["HOME"] = str(own.path / "home")
+    if program.step or program.metric:
+        found["PYTHONUNBUFFERED"] = "1"
+    return found

@@ -1,0 +1,249 @@
+"""How far a program has trained: its own reports, those of a hook, or matches in its output.
+
+A report is a line of JSON in the file that ``TUNER_REPORT`` names; ``docs/reports.md`` describes
+it. Only differences of its times count, so a program may use any clock that runs evenly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.errors import ProtocolError
+from tuner.wrap.program import REPORTS
+
+VERSION = 1
+_READ_BYTES = 2**20  # at once
+_MAX_LINE_BYTES = 64 * 1024
+_MAX_MARKS = 200_000
+_NAME_LETTERS = 40
+_WARM_UP_S, _WARM_UP_STEPS = 1.0, 3  # after the first mark, whichever is longer
+_MIN_STEPS = 5  # of a window
+_GAP = 5.0  # times the usual interval: longer ones are evaluations, not steps
+_MIN_GAP_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A program had done so many steps at this time, in seconds of its own clock."""
+
+    step: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The steps whose time is measured: those after ``first``, up to and including ``last``."""
+
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> int:
+        """Number of steps in it."""
+        return self.last - self.first
+
+
+@dataclass
+class Progress:
+    """Reads the progress of one running program.
+
+    Args:
+        own: Folder of the run, where the reports appear.
+        output: The program's output.
+        step: Regular expression: each match in the output is a step. Empty for none.
+        metric: Regular expression with a group ``accuracy``. Empty for none.
+    """
+
+    own: WorkerFolder
+    output: IO[bytes]
+    step: str = ""
+    metric: str = ""
+    accuracy: float | None = None
+    """The last accuracy that was reported, as a fraction."""
+    _marks: dict[str, list[Mark]] = field(default_factory=lambda: defaultdict(list))
+    _reports_at: int = 0
+    _output_at: int = 0
+    _line_number: int = 0
+    _matches: int = 0
+
+    @property
+    def source(self) -> str:
+        """Where the marks come from; empty without any."""
+        return self._best[0].partition("/")[0]
+
+    @property
+    def marks(self) -> Sequence[Mark]:
+        """The marks so far, of the process that has done most steps."""
+        return self._best[1]
+
+    @property
+    def _best(self) -> tuple[str, Sequence[Mark]]:
+        ranks = {"reports": 2, "hook": 1}
+        return max(
+            self._marks.items(),
+            key=lambda each: (ranks.get(each[0].partition(" ")[0].partition("/")[0], 0),
+                              each[1][-1].step),
+            default=("", ()),
+        )  # fmt: skip
+
+    def read(self) -> None:
+        """Read what is new. Raises ``ProtocolError`` if it is not what may be reported."""
+        self._read_reports()
+        if self.step or self.metric:
+            self._read_output()
+
+    def _read_reports(self) -> None:
+        data = self.own.read(REPORTS, _READ_BYTES, self._reports_at)
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) > _MAX_LINE_BYTES:
+            raise ProtocolError(f"line {self._line_number + 1} of TUNER_REPORT is too long")
+        self._reports_at += end
+        for line in data[:end].splitlines():
+            self._line_number += 1
+            if line.strip():
+                self._take(_parse(line, self._line_number))
+
+    def _take(self, report: Mapping[str, Any]) -> None:
+        accuracy = report["metrics"].get("accuracy")
+        if accuracy is not None:
+            self._note_accuracy(accuracy)
+        if report["step"] is None:
+            return
+        hook = report["hook"]
+        key = f"hook {hook}/{report['pid']}" if hook else f"reports/{report['pid']}"
+        time_s = time.monotonic() if report["t"] is None else report["t"]
+        self._add(key, Mark(report["step"], time_s))
+
+    def _add(self, key: str, mark: Mark) -> None:
+        marks = self._marks[key]
+        if marks and (mark.step < marks[-1].step or mark.time_s < marks[-1].time_s):
+            raise ProtocolError(
+                f"step {mark.step} at {mark.time_s:g} s was reported after step "
+                f"{marks[-1].step} at {marks[-1].time_s:g} s"
+            )
+        if len(marks) < _MAX_MARKS and (not marks or mark.step > marks[-1].step):
+            marks.append(mark)
+
+    def _read_output(self) -> None:
+        data = os.pread(self.output.fileno(), _READ_BYTES, self._output_at)
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        if not end and len(data) == _READ_BYTES:  # no line is that long
+            end = len(data)
+        self._output_at += end
+        text = data[:end].decode("utf-8", "replace")
+        if self.step and (found := len(re.findall(self.step, text))):
+            self._matches += found
+            self._add("output", Mark(self._matches, time.monotonic()))
+        if self.metric:
+            for match in re.finditer(self.metric, text):
+                self._note_accuracy(_number(match["accuracy"], "--metric"))
+
+    def _note_accuracy(self, value: float) -> None:
+        if not math.isfinite(value):
+            raise ArithmeticError(f"the accuracy is {value}")
+        accuracy = value / 100 if 1 < value <= 100 else value
+        if not 0 <= accuracy <= 1:
+            raise ProtocolError(f"the accuracy must be from 0 to 1, or to 100 %, got {value:g}")
+        self.accuracy = accuracy
+
+
+def _parse(line: bytes, number: int) -> dict[str, Any]:
+    try:
+        report = json.loads(line)
+        step, at = report.get("step"), report.get("t")
+        read: dict[str, Any] = {
+            "step": None if step is None else int(step),
+            "t": None if at is None else float(at),
+            "metrics": {name: float(value) for name, value in report.get("metrics", {}).items()},
+            "hook": str(report.get("hook", ""))[:_NAME_LETTERS],
+            "pid": str(report.get("pid", ""))[:_NAME_LETTERS],
+        }
+        valid = (
+            report["v"] == VERSION
+            and (step is None or (step == read["step"] >= 0 and not isinstance(step, bool)))
+            and (at is None or math.isfinite(read["t"]))
+        )
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        valid = False
+    if not valid:
+        shown = line[:80].decode("utf-8", "replace")
+        raise ProtocolError(f"line {number} of TUNER_REPORT is no report: {shown!r}")
+    return read
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        return float(text.rstrip("%,;"))
+    except ValueError:
+        raise ProtocolError(f"{what} matched {text[:40]!r}, which is no number") from None
+
+
+def steady_s(marks: Sequence[Mark], window: Window) -> float | None:
+    """Return the seconds of the steps in a window, without the pauses between them.
+
+    A pause is an interval many times as long as is usual per step: an evaluation or a checkpoint.
+    Times at the ends of the window are interpolated between marks. ``None`` if the marks do not
+    cover the window.
+    """
+    if not marks or marks[0].step > window.first or marks[-1].step < window.last:
+        return None
+    points = [
+        Mark(window.first, _time_at(marks, window.first)),
+        *(each for each in marks if window.first < each.step < window.last),
+        Mark(window.last, _time_at(marks, window.last)),
+    ]
+    parts = [
+        (after.step - before.step, after.time_s - before.time_s)
+        for before, after in itertools.pairwise(points)
+    ]
+    usual = statistics.median(seconds / steps for steps, seconds in parts)
+    return sum(
+        usual * steps if seconds > max(_GAP * usual * steps, _MIN_GAP_S) else seconds
+        for steps, seconds in parts
+    )
+
+
+def _time_at(marks: Sequence[Mark], step: int) -> float:
+    after = next(index for index, each in enumerate(marks) if each.step >= step)
+    later = marks[after]
+    if later.step == step or not after:
+        return later.time_s
+    before = marks[after - 1]
+    share = (step - before.step) / (later.step - before.step)
+    return before.time_s + share * (later.time_s - before.time_s)
+
+
+def choose_window(marks: Sequence[Mark], measured_s: float) -> Window | None:
+    """Return the steps to measure: after a warm-up, and enough of them; ``None`` if too few.
+
+    Args:
+        marks: Marks of the program as it is.
+        measured_s: Seconds that it should take to do these steps.
+    """
+    if len(marks) < 2:
+        return None
+    begin = next(
+        (
+            each
+            for each in marks[1:]
+            if each.time_s - marks[0].time_s >= _WARM_UP_S
+            and each.step - marks[0].step >= _WARM_UP_STEPS
+        ),
+        None,
+    )
+    if begin is None or marks[-1].step - begin.step < _MIN_STEPS:
+        return None
+    window = Window(begin.step, marks[-1].step)
+    seconds = steady_s(marks, window)
+    return window if seconds is not None and seconds >= measured_s else None
