@@ -37,9 +37,11 @@ def report(step=None, samples=None, split=None, **metrics):
     if not path:
         return True
     line = {"v": 1, "t": _clock(), "pid": os.getpid()}
-    for name, value in (("step", step), ("samples", samples), ("split", split)):
+    for name, value in (("step", step), ("samples", samples)):
         if value is not None:
-            line[name] = value
+            line[name] = int(value)
+    if split is not None:
+        line["split"] = str(split)
     if metrics:
         line["metrics"] = {name: float(value) for name, value in metrics.items()}
     with open(path, "a") as target:  # one write, so lines of several processes do not mix

@@ -12,7 +12,7 @@ from tests.report_samples import make_measurement, make_result
 from tests.verify_samples import LOOKS, SEEDS, first_looks
 from tests.verify_samples import make_reference as make_recorded
 from tuner.convergence.references import (
-    Look,
+    Accuracies,
     Reference,
     ReferenceRun,
     find_reference,
@@ -27,7 +27,9 @@ PARAMS = {"batch_size": 64, "iterations": 100, "learning_rate": 0.1, "blas": "mk
 
 def make_reference(*finals, **changes):
     runs = tuple(
-        ReferenceRun(seed, (Look(50, final - 0.1, final - 0.11), Look(100, final, final - 0.01)))
+        ReferenceRun(
+            seed, (Accuracies(50, final - 0.1, final - 0.11), Accuracies(100, final, final - 0.01))
+        )
         for seed, final in enumerate(finals or (0.99, 0.97), 1)
     )
     return Reference(
@@ -47,7 +49,7 @@ def home(tmp_path, monkeypatch):
 
 
 accuracy = st.floats(0, 1)
-looks = st.lists(st.builds(Look, st.integers(1, 10**6), accuracy, accuracy), min_size=1)
+looks = st.lists(st.builds(Accuracies, st.integers(1, 10**6), accuracy, accuracy), min_size=1)
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)
@@ -70,7 +72,7 @@ def test_its_figures_are_means_over_the_seeds():
 
 
 def test_its_curve_has_only_what_all_seeds_were_looked_at():
-    run = ReferenceRun(9, (Look(50, 0.5, 0.5), Look(70, 0.6, 0.6)))
+    run = ReferenceRun(9, (Accuracies(50, 0.5, 0.5), Accuracies(70, 0.6, 0.6)))
     assert [each.iteration for each in make_reference().with_run(run).curve] == [50]
 
 
@@ -115,7 +117,7 @@ def test_a_run_is_what_both_splits_were_looked_at():
         Checkpoint(40, 4.0, None, 0.95, 0.94),
     )
     result = dataclasses.replace(make_result(3, 0.95, 4.0), checkpoints=points)
-    assert run_of(result).looks == (Look(10, 0.8, 0.7), Look(40, 0.95, 0.94))
+    assert run_of(result).looks == (Accuracies(10, 0.8, 0.7), Accuracies(40, 0.95, 0.94))
 
 
 # -- whether a training goes as recorded --------------------------------------------------------

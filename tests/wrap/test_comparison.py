@@ -45,7 +45,8 @@ def test_accuracy_is_kept_only_if_that_is_proven(changed, kept):
     assert proof.no_loss is kept
 
 
-@pytest.mark.parametrize(("changed", "kept"), [(0.9, True), (0.95, True), (0.89, False)])
-def test_a_program_that_always_trains_alike_is_compared_as_it_is(changed, kept):
+@pytest.mark.parametrize("changed", [0.9, 0.95, 0.89])
+def test_a_program_that_always_trains_alike_proves_nothing_of_other_seeds(changed):
     proof = compare(pairs([2.0] * 3, [1.0] * 3, [(0.9, changed)] * 3))
-    assert proof.no_loss is kept
+    assert proof.accuracy == pytest.approx((0.9, changed))
+    assert proof.no_loss is None

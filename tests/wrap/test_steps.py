@@ -34,7 +34,7 @@ def test_reports_count_before_a_hook_and_a_hook_before_the_output(progress):
     progress.output.flush()
     progress.step = "step"
     progress.read()
-    assert (progress.source, [each.step for each in progress.marks]) == ("output", [2])
+    assert (progress.source, [each.step for each in progress.marks]) == ("output", [1, 2])
     report(progress, {"v": 1, "step": 9, "t": 1.5, "hook": "PyTorch", "pid": 7})
     progress.read()
     assert (progress.source, list(progress.marks)) == ("hook PyTorch", [Mark(9, 1.5)])
@@ -74,6 +74,8 @@ def test_a_report_without_time_is_stamped_when_it_is_read(progress):
         '{"v": 1, "metrics": 3}',
         '{"v": 1, "metrics": {"accuracy": "good"}}',
         '{"v": 1, "step": 1e400}',
+        '{"v": 1, "step": 9007199254740992}',
+        '{"v": 1, "step": 1, "t": 1e300}',
         "[" * 5000,
     ],
 )
@@ -114,6 +116,34 @@ def test_an_accuracy_out_of_range_is_refused(progress, text, fault):
     progress.output.flush()
     with pytest.raises(ProtocolError, match=fault):
         progress.read()
+
+
+def test_each_match_in_the_output_is_a_step_and_the_last_line_may_be_unfinished(progress):
+    progress.output.write(b"step\nstep\rstep\n" + b"x" * 2**21 + b"\nstep\nacc 0.5")
+    progress.output.flush()
+    progress.read(last=True)
+    assert progress.marks[-1].step == 4
+    assert progress.accuracy == 0.5
+
+
+def test_reports_of_one_moment_count_as_one_mark(progress):
+    report(progress, *({"v": 1, "step": step} for step in range(500)))
+    progress.read()
+    assert [each.step for each in progress.marks] == [0, 499]
+
+
+def test_processes_that_report_are_bounded(progress):
+    report(progress, *({"v": 1, "step": 1, "pid": pid} for pid in range(1001)))
+    with pytest.raises(ProtocolError, match="more than 1000 processes report"):
+        progress.read()
+
+
+def test_long_steps_that_come_often_are_no_pauses():
+    marks, now = [Mark(0, 0.0)], 0.0
+    for step in range(1, 61):  # one step in six takes long, as of a second network
+        now += 0.6 if step % 6 == 0 else 0.05
+        marks.append(Mark(step, now))
+    assert steady_s(marks, Window(0, 60)) == pytest.approx(now)
 
 
 def test_steady_time_leaves_out_pauses_and_interpolates():

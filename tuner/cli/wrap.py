@@ -57,7 +57,8 @@ def wrap_command(words: Sequence[str]) -> int:
     from tuner.wrap.report import describe, document
     from tuner.wrap.study import wrap
 
-    options = _parser().parse_args(_without_separator(words))
+    _require_command(words)
+    options = _parser().parse_args(list(words))
     request = _request(options)
     with make_progress(options.progress, console=Console(stderr=True)) as progress:
         result = wrap(request, progress)
@@ -82,18 +83,13 @@ def _parser() -> _Parser:
     return parser
 
 
-def _without_separator(words: Sequence[str]) -> list[str]:
-    """Return the words with the command last, and its own options left alone.
-
-    Raises:
-        ConfigError: If no ``--`` says where the command begins.
-    """
+def _require_command(words: Sequence[str]) -> None:
+    """Raise ``ConfigError`` unless a command follows ``--``."""
     if "--" not in words or words[-1] == "--":
         raise ConfigError(
             "the program's command is missing; write it after --: "
             "python -m tuner wrap -- python train.py"
         )
-    return list(words)
 
 
 def _request(options: argparse.Namespace) -> Request:
@@ -102,7 +98,7 @@ def _request(options: argparse.Namespace) -> Request:
     from tuner.wrap.study import Request
 
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if options.budget < 0 or options.budget != options.budget:
+    if not 0 <= options.budget < float("inf"):
         raise ConfigError(f"--budget must be seconds above 0, got {options.budget:g}")
     if options.metric and "(?P<accuracy>" not in options.metric:
         raise ConfigError(

@@ -33,7 +33,9 @@ _BUS = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")  # where a user's systemd
 _PRINT_LIMIT = 'cat "/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/memory.max"'
 
 
-def custody(cores: tuple[int, ...], memory_bytes: int) -> list[str]:
+def custody(
+    cores: tuple[int, ...], memory_bytes: int, file_bytes: int = _MAX_FILE_BYTES
+) -> list[str]:
     """Return the command prefix that keeps a worker in bounds.
 
     The worker dies with the tuner, stays on its cores and is killed first when memory runs out. It
@@ -45,6 +47,7 @@ def custody(cores: tuple[int, ...], memory_bytes: int) -> list[str]:
     Args:
         cores: CPUs it may use.
         memory_bytes: Memory at which the kernel ends it.
+        file_bytes: Largest size of a file that it writes.
     """
     soft, hard = (
         _MAX_OPEN_FILES if limit == resource.RLIM_INFINITY else min(limit, _MAX_OPEN_FILES)
@@ -56,7 +59,7 @@ def custody(cores: tuple[int, ...], memory_bytes: int) -> list[str]:
         *_without_keys(),
         *("taskset", "--cpu-list", ",".join(map(str, cores))),
         *("choom", "--adjust", "1000", "--"),
-        *("prlimit", f"--fsize={_MAX_FILE_BYTES}", "--core=0", f"--nofile={soft}:{hard}"),
+        *("prlimit", f"--fsize={file_bytes}", "--core=0", f"--nofile={soft}:{hard}"),
         *(f"--nproc={user_tasks() + _MAX_TASKS}", "--"),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,9 +60,13 @@ def find_knobs(
         without: Names of knobs that the user does not want.
 
     Raises:
-        ConfigError: If ``without`` names no knob.
+        ConfigError: If ``without`` names no knob, or two knobs have one name.
     """
     known = [_read(entry, cores, cpu_flags) for entry in _entries()]
+    twice = [name for name, count in Counter(each.name for each in own).items() if count > 1]
+    clash = [each.name for each in own if each.name in {other.name for other in known}]
+    if twice or clash:
+        raise ConfigError(f"--knob {(twice or clash)[0]} is given twice, or is the name of a knob")
     unknown = sorted({*without} - {each.name for each in (*known, *own)})
     if unknown:
         names = ", ".join(each.name for each in known)

@@ -7,12 +7,14 @@ import os
 import shutil
 import site
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tuner.config.catalogue import tuner_home
 from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ConfigError, RuntimeUnavailable
@@ -24,6 +26,7 @@ _PATHS = ("PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LUA_P
 _NETWORK = ("hosts", "resolv.conf", "ssl", "ca-certificates", "pki")
 _OF_THE_TUNER = ("TUNER_", "MLFLOW_")  # where results go, and passwords for it
 _PROBE_S = 20.0
+_MAX_DIGESTED_BYTES = 64 * 2**20
 _NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 # mounts each folder (named by ".", so that any name will do) on one that keeps changes apart, see
 # overlayfs(5), and goes on as the command that follows
@@ -64,7 +67,7 @@ class Program:
     @property
     def name(self) -> str:
         """The file that is run: the first argument that is one here, else the command's name."""
-        own = (each for each in self.argv[1:] if (self.folder / each).is_file())
+        own = (each for each in self.argv[1:] if self._is_file(each))
         return Path(next(own, self.argv[0])).name
 
     @cached_property
@@ -88,11 +91,11 @@ class Program:
 
     def identity(self) -> dict[str, Any]:
         """Return what determines how it runs, for JSON: its command, its files, its settings."""
-        files = (self.folder / each for each in self.argv if (self.folder / each).is_file())
+        files = (self.folder / each for each in self.argv if self._is_file(each))
         return {
             "argv": self.argv,
             "folder": str(self.folder),
-            "files": [hashlib.sha256(each.read_bytes()).hexdigest() for each in files],
+            "files": [_digest(each) for each in files],
             "environment": {
                 name: value
                 for name, value in sorted(self.environment.items())
@@ -100,6 +103,9 @@ class Program:
             },
             "settings": [self.confined, self.network, self.step, self.metric],
         }
+
+    def _is_file(self, argument: str) -> bool:
+        return os.path.isfile(self.folder / argument)  # noqa: PTH113 - takes what is no path
 
     def command(self, own: WorkerFolder) -> list[str]:
         """Return the command line that starts it, sandbox included.
@@ -121,11 +127,13 @@ class Program:
             for name in ("upper", "work", "merged"):
                 (place / name).mkdir(parents=True, exist_ok=True)
             folders[folder] = place
+        shown = {folder: place / "merged" for folder, place in folders.items()}
+        named = {each: shown[each.resolve()] for each in self.readable if each.is_dir()}
         prefix = sandbox_prefix(
             None,
             [*self._seen()],
             [own.path],
-            elsewhere={folder: place / "merged" for folder, place in folders.items()},
+            elsewhere={**shown, **named},
             start=self.folder,
             options=self._options(),
         )
@@ -154,7 +162,7 @@ class Program:
                 f"{self.folder} holds all your files, which the program could then read; start it "
                 "from a folder of its own, or add --no-sandbox"
             )
-        fault = sandbox_fault() or overlay_fault()
+        fault = sandbox_fault() or overlay_fault(tuner_home())
         if fault:
             raise RuntimeUnavailable(
                 f"the program needs a sandbox: {fault}; or add --no-sandbox: it can then read and "
@@ -185,27 +193,42 @@ class Program:
         for name in _PATHS:
             for entry in self.environment.get(name, "").split(":"):
                 path = Path(entry.partition("?")[0])
-                if path.is_absolute() and path.exists() and len(path.parts) > 2:
+                home = Path.home()
+                open_to_all = len(path.parts) < 3 or path in (home, *home.parents)
+                inside = path.is_relative_to(self.folder)
+                if path.is_absolute() and path.exists() and not open_to_all and not inside:
                     yield path
         for name in _NETWORK if self.network else _NETWORK[:1]:
             if (path := Path("/etc") / name).exists():
                 yield path.resolve()
 
 
-def overlay_fault() -> str:
-    """Return why a folder's changes cannot be kept elsewhere here; empty if they can."""
+def overlay_fault(home: Path) -> str:
+    """Return why changes of a folder cannot be kept apart in ``home``; empty if they can."""
     try:
-        done = subprocess.run(
-            [*_NAMESPACE, "true"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_S,
-        )
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home, prefix="overlay-") as name:
+            for each in ("upper", "work", "merged"):
+                (Path(name) / each).mkdir()
+            done = subprocess.run(
+                [*_NAMESPACE, "sh", "-c", _MOUNT, "overlay", name, name, "--", "true"],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_PROBE_S,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"unshare does not run: {error}"
+        return f"changes of its folder cannot be kept apart in {home}: {error}"
     said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-    return f"user namespaces cannot be made ({said})" if done.returncode else ""
+    return f"changes of its folder cannot be kept apart ({said})" if done.returncode else ""
+
+
+def _digest(path: Path) -> str:
+    """Return what tells a file's content: its SHA-256, or its size and time if it is large."""
+    known = path.stat()
+    if known.st_size > _MAX_DIGESTED_BYTES:
+        return f"{known.st_size} {known.st_mtime_ns}"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_ours(name: str) -> bool:

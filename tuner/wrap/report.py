@@ -17,8 +17,13 @@ SPEED_ONLY = "speed only; accuracy not checked"
 
 def describe(result: WrapResult) -> str:
     """Return the report: the answer, how to use it, what each knob did, and all settings."""
-    parts = ["\n".join(_answer(result)), "\n".join(_knobs(result)), "\n".join(_table(result))]
+    parts = [answer(result), "\n".join(_knobs(result)), "\n".join(_table(result))]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def answer(result: WrapResult) -> str:
+    """Return the answer alone: the setting, how it was measured, and what is known of accuracy."""
+    return "\n".join(_answer(result))
 
 
 def document(result: WrapResult) -> dict[str, Any]:
@@ -62,12 +67,21 @@ def accuracy(result: WrapResult) -> str:
         return SPEED_ONLY
     own, changed = proof.accuracy
     kept = "no loss is proven" if proof.no_loss else "no loss is not proven"
+    if proof.no_loss is None:
+        kept = "the same in every run, so other seeds may differ"
     return f"accuracy {changed:.2%} against {own:.2%}, {kept}".replace("%", " %")
 
 
 def _answer(result: WrapResult) -> Iterator[str]:
     proof, name = result.proof, printable(result.program.name)
-    if proof is None:
+    if result.failed is not None:
+        status, reason = result.failed.status.value, printable(result.failed.reason)
+        yield f"{name}: nothing is proven, as a run of the proof failed: {status}: {reason}."
+    elif proof is None and len(result.runs) < 2:
+        yield f"{name}: there was no time to try a setting; --budget gives it more seconds."
+    elif proof is None and result.best:
+        yield f"{name}: there was no time for a proof; the same command resumes the study."
+    elif proof is None:
         yield f"{name}: no setting was found that is faster than its own environment."
     elif not proof.faster:
         yield (
@@ -113,7 +127,7 @@ def _measured(result: WrapResult) -> str:
 def _knobs(result: WrapResult) -> Iterator[str]:
     if not result.effects:
         return
-    yield "What mattered:"
+    yield "What mattered (one run of each setting, so a hint and no proof):"
     for each in sorted(result.effects, key=lambda each: -each.speedup):
         if each.value is None:
             yield f"  {each.knob:<24}no effect"

@@ -18,14 +18,15 @@ class WrapResult:
 
     Attributes:
         program: The program.
-        runs: All runs, in order.
+        runs: All runs: as it is, with each setting, and those of the proof.
         window: The steps that were timed; ``None`` if whole runs were.
         source: Where the progress came from; empty without any.
         best: The fastest setting; empty if none is faster than the program's own environment.
         variables: What it sets in the environment.
         effects: What each knob changed.
         proof: How the fastest setting compares with the program's own environment; ``None`` if
-            there was nothing to prove, or no time.
+            there was nothing to prove, no time, or a run failed.
+        failed: The run of the proof that failed.
         elapsed_s: Seconds that the study took.
         study_id: Its id.
         facts: The machine, and what was measured with.
@@ -39,6 +40,7 @@ class WrapResult:
     variables: Mapping[str, str]
     effects: Sequence[Effect]
     proof: Proof | None
+    failed: TrialResult | None
     elapsed_s: float
     study_id: str
     facts: Mapping[str, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -18,12 +19,15 @@ from typing import IO
 from tuner.config.schema import MeasureConfig
 from tuner.measure import (
     MARKER,
+    NamelessFiles,
     ResourceMonitor,
     Usage,
     kill_marked,
     mapped_files,
+    nameless_files,
     process_tree,
 )
+from tuner.storage.study_folder import is_full
 from tuner.trials.custody import custody
 from tuner.trials.outcome import Failure
 from tuner.trials.protocol import log_tail
@@ -37,6 +41,8 @@ from tuner.wrap.steps import Progress, Window, choose_window, steady_s
 MAX_OUTPUT_BYTES = 256 * 2**20
 _MAX_FILES, _MAX_BYTES = 100_000, 16 * 2**30  # what a program may write
 _MAX_PROCESSES = 2000
+_MAX_OPEN = 20_000  # files of all processes
+_MAX_MAPPED = 20_000
 _POLL_S = 0.02
 _LOOK_EVERY_S = (0.1, 1.0)  # at mapped files and the disk: at first, and later
 _HUNG_S = 120.0  # without output, a step, or work of the CPU
@@ -50,25 +56,27 @@ _HOLD = 'trap : TERM; "$@" </dev/null; echo $? >&0; read -r _'
 
 @dataclass(frozen=True)
 class Aim:
-    """When a run has shown enough.
+    """What a run is to show.
 
     Attributes:
         window: Steps to measure; ``None`` to choose them by ``measured_s``.
-        measured_s: Seconds of steady steps to measure; infinite to run the whole program.
-        beaten_s: Seconds for the window, or the whole program, after which it is given up as too
+        measured_s: Seconds of steady steps to measure; infinite for none.
+        whole: Whether the program runs to its end; its wall time counts if no steps do.
+        beaten_s: Seconds for the steps, or the whole program, after which it is given up as too
             slow.
         time_limit_s: Seconds after which it is killed.
     """
 
     window: Window | None = None
-    measured_s: float = float("inf")
-    beaten_s: float = float("inf")
-    time_limit_s: float = float("inf")
+    measured_s: float = math.inf
+    whole: bool = False
+    beaten_s: float = math.inf
+    time_limit_s: float = math.inf
 
     @property
-    def whole(self) -> bool:
-        """Whether the program runs to its end."""
-        return self.window is None and self.measured_s == float("inf")
+    def steps(self) -> bool:
+        """Whether steps are measured, if the program shows any."""
+        return self.window is not None or self.measured_s < math.inf
 
 
 @dataclass(frozen=True)
@@ -79,13 +87,13 @@ class Seen:
         window: The steps that were measured; ``None`` if the whole program was.
         source: Where its progress came from; empty without any.
         mapped: Paths of the files that its processes had mapped.
-        ended: Whether the program ended by itself.
+        start_s: Seconds until the steps that were measured began.
     """
 
     window: Window | None
     source: str
     mapped: frozenset[str]
-    ended: bool
+    start_s: float
 
 
 @dataclass
@@ -99,7 +107,6 @@ class Runner:
         cores: CPUs that it may use.
         memory_limit_bytes: Memory at which a run is ended.
         limits: When a measurement counts as disturbed.
-        check: Called while a run is watched; an exception that it raises ends the run.
         tell: Called with the steps and seconds of a run so far.
     """
 
@@ -109,7 +116,6 @@ class Runner:
     cores: tuple[int, ...]
     memory_limit_bytes: int
     limits: MeasureConfig
-    check: Callable[[], None] = lambda: None
     tell: Callable[[Trial, int, float], None] = lambda _trial, _steps, _seconds: None
     knobs: Sequence[Knob] = field(default_factory=tuple)
 
@@ -124,6 +130,7 @@ class Runner:
             watch = _Watch(self, trial, aim, own, output)
             try:
                 failure = watch.follow()
+                watch.ask_to_stop(failure)
             finally:
                 usage = watch.end()
                 _keep(output, folder / "log.txt")
@@ -146,11 +153,13 @@ class _Watch:
         self._marker = f"{runner.marker}/{trial.name}/"
         environment = environment_of(program, own, variables)
         self._began_s = time.monotonic()
+        if not aim.steps:
+            own.touch("unhook")
         self._line, held = socket.socketpair()
         with held:
             self._process = subprocess.Popen(
                 [
-                    *custody(runner.cores, runner.memory_limit_bytes),
+                    *custody(runner.cores, runner.memory_limit_bytes, _MAX_BYTES),
                     *("sh", "-c", _HOLD, "hold", "setpriv", "--pdeathsig", "KILL", "--"),
                     *program.command(own),
                 ],
@@ -170,12 +179,13 @@ class _Watch:
         self._steady_s: float | None = None
         self._ended_s = 0.0
         self._mapped: set[str] = set()
-        self._passed: dict[str, set[str]] = {}
+        self._reached: set[str] = set()
+        self._read = False
         self._next_look_s = 0.0
         self._last_sign = self._began_s, 0.0, (0, 0)
         self._code: int | None = None
-        if aim.whole:  # its steps are not needed
-            own.touch("unhook")
+        self._start_s = 0.0
+        self._nameless = NamelessFiles()
 
     def follow(self) -> Failure | None:
         """Watch until the program has ended or shown enough; return why it must be given up."""
@@ -188,37 +198,52 @@ class _Watch:
 
     def _follow(self) -> Failure | None:
         while True:
-            self._progress.read()
+            self._progress.read(last=self._code is not None)
+            measured = self._measure()
             if self._code is not None:
-                self._measure()
-                return _death(self._code)
-            if self._measure() and not self._aim.whole:
+                return _death(self._code) or self._shortage(measured)
+            if measured and not self._aim.whole:
                 self._look()
                 return None
             failure = self._broken_limit()
             if failure:
                 return failure
-            self._runner.check()
             if select.select([self._line], [], [], _POLL_S)[0]:
                 self._ended_s = time.monotonic()
                 self._code = self._exit_code()
 
     def _measure(self) -> bool:
         """Return whether the steps to be measured are done."""
+        if self._steady_s is not None:
+            return True
         marks = self._progress.marks
-        if self._window is None and not self._aim.whole:
-            least_s = _LEAST_S if self._ended_s else self._aim.measured_s
-            self._window = choose_window(marks, min(least_s, self._aim.measured_s))
+        if self._window is None and self._aim.steps:
+            self._window = choose_window(marks, self._aim.measured_s)
+            if self._window is None and self._ended_s:
+                short = choose_window(marks, min(_LEAST_S, self._aim.measured_s))
+                self._window = short and short.shortened()
         if self._window is not None and marks and marks[-1].step >= self._window.last:
             self._steady_s = steady_s(marks, self._window)
+            self._start_s = time.monotonic() - self._began_s - (self._steady_s or 0.0)
         return self._steady_s is not None
+
+    def _shortage(self, measured: bool) -> Failure | None:
+        """Return what is wrong with a program that ended before the steps to be measured."""
+        if self._window is None or measured:
+            return None
+        marks = self._progress.marks
+        done = marks[-1].step if marks else 0
+        return TrialStatus.INVALID, (
+            f"it ended after {done} steps, before the {self._window.last} to be measured"
+        )
 
     def _exit_code(self) -> int:
         """Return how the program ended: its exit code, or 128 and the signal's number."""
         told = self._line.recv(16).split()
         if told:
             return int(told[0])
-        return 128 - int(self._process.wait())  # what held it was killed as well
+        code = int(self._process.wait())  # what held it was killed as well
+        return code if code >= 0 else 128 - code
 
     def _broken_limit(self) -> Failure | None:
         now = time.monotonic()
@@ -232,7 +257,8 @@ class _Watch:
         size = os.fstat(self._output.fileno()).st_blocks * BLOCK_BYTES
         if size > MAX_OUTPUT_BYTES:
             return TrialStatus.OVER_LIMIT, f"wrote more than {MAX_OUTPUT_BYTES / 2**20:.0f} MiB"
-        if self._monitor.memory_bytes > self._runner.memory_limit_bytes:
+        memory = self._monitor.memory_bytes + self._nameless.memory_bytes
+        if memory > self._runner.memory_limit_bytes:
             limit = self._runner.memory_limit_bytes / 2**20
             return TrialStatus.OUT_OF_MEMORY, f"used more than {limit:,.0f} MiB"
         if len(self._monitor.tree) > _MAX_PROCESSES:
@@ -241,24 +267,24 @@ class _Watch:
             return None
         self._next_look_s = now + min(max(0.1 * took_s, _LOOK_EVERY_S[0]), _LOOK_EVERY_S[1])
         self._look()
+        self._nameless = nameless_files(self._monitor.tree, _MAX_OPEN)
         if self._is_hung(now, (size, len(marks))):
             return TrialStatus.STALLED, f"no output, step or work for {_HUNG_S:.0f} s"
         return self._overflow()
 
     def _is_beaten(self, took_s: float) -> bool:
-        if self._aim.whole:
+        if self._aim.beaten_s == math.inf:
+            return False
+        if not self._aim.steps:
             return took_s > self._aim.beaten_s
         marks, window = self._progress.marks, self._window
         if window is None or not marks or marks[-1].step <= window.first:
             return False
         part = Window(window.first, min(window.last, marks[-1].step))
-        spent_s = steady_s(marks, part)
+        spent_s = steady_s(marks, part) or 0.0
         # a third has to be seen, as the first steps may be slow
-        enough = 3 * part.steps >= window.steps
-        return (
-            bool(spent_s and (enough or spent_s > self._aim.beaten_s))
-            and (spent_s or 0.0) / part.steps > self._aim.beaten_s / window.steps
-        )
+        enough = 3 * part.steps >= window.steps or spent_s > self._aim.beaten_s
+        return enough and spent_s * window.steps > self._aim.beaten_s * part.steps
 
     def _is_hung(self, now: float, alive: tuple[int, int]) -> bool:
         """Return whether the program has shown no sign of life for too long."""
@@ -272,36 +298,52 @@ class _Watch:
         count, size = self._own.size(_MAX_FILES)
         if count > _MAX_FILES:
             return TrialStatus.OVER_LIMIT, f"wrote more than {_MAX_FILES:,} files"
-        if size > _MAX_BYTES:
+        if size + self._nameless.disk_bytes > _MAX_BYTES:
             return TrialStatus.OVER_LIMIT, f"wrote more than {_MAX_BYTES / 2**30:.0f} GiB"
+        if self._nameless.open > _MAX_OPEN:
+            return TrialStatus.OVER_LIMIT, f"has more than {_MAX_OPEN:,} open files"
+        if is_full(self._runner.folder):
+            return TrialStatus.DISK_FULL, "it left too little free space on the disk"
         return None
 
     def _look(self) -> None:
-        """Note which files the processes map, and which environment they were given."""
-        for pid in process_tree(self._process.pid):
+        """Note which files the program maps, and whether the setting has reached it."""
+        for pid in self._inside():
             mapped = mapped_files([pid])
-            self._mapped |= mapped
+            if len(self._mapped) < _MAX_MAPPED:
+                self._mapped |= mapped
             given = _environment(pid)
             for knob in self._runner.knobs:
                 if knob.name in self._trial.params and (not knob.libraries or knob.reads(mapped)):
-                    for name in knob.values[self._trial.params[knob.name]]:  # type: ignore[index]  # as in knob.values
-                        self._passed.setdefault(name, set()).add(given.get(name, ""))
+                    self._reached |= {
+                        name for name, value in self._asked.items() if given.get(name) == value
+                    }
+                    self._read = True
+
+    def _inside(self) -> list[int]:
+        """Return the program's processes, without those that start it and confine it."""
+        tree = process_tree(self._process.pid)[1:]
+        if not self._runner.program.confined:
+            return tree
+        own = Path("/proc/self/ns/pid").stat().st_ino
+        return [each for each in tree if _namespace(each) not in (0, own) and not _confines(each)]
 
     def end(self) -> Usage:
         """End the program with all that it started, and return what it used."""
-        self._monitor.end_training()
-        usage = self._monitor.finish()
-        if self._code is None:
-            self._ask_to_stop()
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._line.close()
-        kill_marked(self._marker, patience_s=0.5)
-        return usage
+        try:
+            self._monitor.end_training()
+            return self._monitor.finish()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._line.close()
+            kill_marked(self._marker, patience_s=0.5)
 
-    def _ask_to_stop(self) -> None:
+    def ask_to_stop(self, failure: Failure | None) -> None:
         """Let a program that reports, or that has no sandbox, end by itself for a while."""
+        if self._code is not None or (failure and not failure[0].usable):
+            return
         if self._progress.source.startswith("reports"):
             with suppress(ProtocolError):
                 self._own.touch(STOP)
@@ -322,7 +364,7 @@ class _Watch:
             window=self._window if self._steady_s is not None else None,
             source=self._progress.source,
             mapped=frozenset(self._mapped),
-            ended=self._code == 0,
+            start_s=self._start_s,
         )
 
     def conclude(self, failure: Failure | None, usage: Usage, tail: str) -> TrialResult:
@@ -333,8 +375,12 @@ class _Watch:
             status, reason = TrialStatus.INVALID, doubt
         marks = self._progress.marks
         wall_s = (self._ended_s or time.monotonic()) - self._began_s
-        whole = self._aim.whole or self._window is None
-        train_s = wall_s if whole else self._steady_s or 0.0
+        train_s = wall_s if self._steady_s is None else self._steady_s
+        if failure is None and train_s > wall_s:
+            status, reason = (
+                TrialStatus.INVALID,
+                (f"{train_s:.2f} s of steps are reported but the run took {wall_s:.2f} s"),
+            )
         return TrialResult(
             trial=self._trial,
             status=status,
@@ -350,12 +396,25 @@ class _Watch:
         for name, value in self._asked.items():
             if name == PRELOAD:
                 first = value.partition(":")[0]
-                real = os.path.realpath(first)
-                if not {first, real} & self._mapped:
+                if not {first, os.path.realpath(first)} & self._mapped:
                     return f"{Path(first).name} was not loaded"
-            elif (given := self._passed.get(name)) is not None and value not in given:
+            elif self._read and name not in self._reached:
                 return f"the program does not pass {name} on to what reads it"
         return ""
+
+
+def _namespace(pid: int) -> int:
+    """Return the number of a process's PID namespace; 0 if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
+    return 0
+
+
+def _confines(pid: int) -> bool:
+    """Return whether a process is the sandbox's own first one."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip() == "bwrap"
+    return True
 
 
 def _death(code: int) -> Failure | None:
@@ -366,7 +425,7 @@ def _death(code: int) -> Failure | None:
     if number == signal.SIGKILL:
         return TrialStatus.OUT_OF_MEMORY, "killed by the kernel"
     if number == signal.SIGXFSZ:
-        return TrialStatus.DISK_FULL, "a file grew beyond 1 GiB"
+        return TrialStatus.DISK_FULL, f"a file grew beyond {_MAX_BYTES / 2**30:.0f} GiB"
     name = signal.strsignal(number) if 0 < number < signal.NSIG else None
     what = f"{name} (signal {number})" if name else f"exit code {code}"
     return TrialStatus.CRASHED, f"the program ended with {what}"

@@ -1,7 +1,7 @@
 """How far a program has trained: its own reports, those of a hook, or matches in its output.
 
-A report is a line of JSON in the file that ``TUNER_REPORT`` names; ``docs/reports.md`` describes
-it. Only differences of its times count, so a program may use any clock that runs evenly.
+A report is a line of JSON in the file that ``TUNER_REPORT`` names; ``docs/wrap.md`` describes it.
+Only differences of its times count, so a program may use any clock that runs evenly.
 """
 
 from __future__ import annotations
@@ -24,11 +24,18 @@ from tuner.wrap.program import REPORTS
 
 VERSION = 1
 _READ_BYTES = 2**20  # at once
+_MAX_MATCHED_BYTES = 4096  # of a line of the output: a regular expression may take long
 _MAX_LINE_BYTES = 64 * 1024
 _MAX_MARKS = 200_000
+_MIN_APART_S = 0.05  # between marks: more would tell no more
+_MAX_PROCESSES = 1000  # that report
+_MAX_STEP = 2**53
+_MAX_CLOCK_S = 1e12
+_MAX_GAPS = 0.05  # of the intervals: if more are long, they are no pauses
 _NAME_LETTERS = 40
 _WARM_UP_S, _WARM_UP_STEPS = 1.0, 3  # after the first mark, whichever is longer
 _MIN_STEPS = 5  # of a window
+_FIRST_PART = 0.8
 _GAP = 5.0  # times the usual interval: longer ones are evaluations, not steps
 _MIN_GAP_S = 0.25
 
@@ -53,6 +60,10 @@ class Window:
         """Number of steps in it."""
         return self.last - self.first
 
+    def shortened(self) -> Window:
+        """Return its first part, for programs that end soon after it and not always alike."""
+        return Window(self.first, self.first + max(_MIN_STEPS, int(_FIRST_PART * self.steps)))
+
 
 @dataclass
 class Progress:
@@ -76,6 +87,7 @@ class Progress:
     _output_at: int = 0
     _line_number: int = 0
     _matches: int = 0
+    _rest: bytes = b""
 
     @property
     def source(self) -> str:
@@ -97,24 +109,38 @@ class Progress:
             default=("", ()),
         )  # fmt: skip
 
-    def read(self) -> None:
-        """Read what is new. Raises ``ProtocolError`` if it is not what may be reported."""
-        self._read_reports()
-        if self.step or self.metric:
-            self._read_output()
+    def read(self, *, last: bool = False) -> None:
+        """Read what is new.
 
-    def _read_reports(self) -> None:
+        Args:
+            last: Whether the program has ended, so that an unfinished line is its last.
+
+        Raises:
+            ProtocolError: If something was reported that may not be.
+            ArithmeticError: If the accuracy is no finite number.
+        """
+        while self._read_reports() and last:
+            pass
+        if self.step or self.metric:
+            while self._read_output() and last:
+                pass
+            if last:
+                self._match(self._rest)
+
+    def _read_reports(self) -> bool:
         data = self.own.read(REPORTS, _READ_BYTES, self._reports_at)
         end = data.rfind(b"\n") + 1
         if not end and len(data) > _MAX_LINE_BYTES:
             raise ProtocolError(f"line {self._line_number + 1} of TUNER_REPORT is too long")
         self._reports_at += end
+        now = time.monotonic()
         for line in data[:end].splitlines():
             self._line_number += 1
             if line.strip():
-                self._take(_parse(line, self._line_number))
+                self._take(_parse(line, self._line_number), now)
+        return end > 0
 
-    def _take(self, report: Mapping[str, Any]) -> None:
+    def _take(self, report: Mapping[str, Any], now: float) -> None:
         accuracy = report["metrics"].get("accuracy")
         if accuracy is not None:
             self._note_accuracy(accuracy)
@@ -122,32 +148,41 @@ class Progress:
             return
         hook = report["hook"]
         key = f"hook {hook}/{report['pid']}" if hook else f"reports/{report['pid']}"
-        time_s = time.monotonic() if report["t"] is None else report["t"]
+        time_s = now if report["t"] is None else report["t"]
         self._add(key, Mark(report["step"], time_s))
 
     def _add(self, key: str, mark: Mark) -> None:
+        if key not in self._marks and len(self._marks) >= _MAX_PROCESSES:
+            raise ProtocolError(f"more than {_MAX_PROCESSES} processes report")
         marks = self._marks[key]
         if marks and (mark.step < marks[-1].step or mark.time_s < marks[-1].time_s):
             raise ProtocolError(
                 f"step {mark.step} at {mark.time_s:g} s was reported after step "
                 f"{marks[-1].step} at {marks[-1].time_s:g} s"
             )
-        if len(marks) < _MAX_MARKS and (not marks or mark.step > marks[-1].step):
+        if len(marks) > 1 and mark.time_s - marks[-2].time_s < _MIN_APART_S:
+            marks[-1] = mark
+        elif len(marks) < _MAX_MARKS and (not marks or mark.step > marks[-1].step):
             marks.append(mark)
 
-    def _read_output(self) -> None:
+    def _read_output(self) -> bool:
         data = os.pread(self.output.fileno(), _READ_BYTES, self._output_at)
-        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        if not end and len(data) == _READ_BYTES:  # no line is that long
-            end = len(data)
-        self._output_at += end
-        text = data[:end].decode("utf-8", "replace")
+        self._output_at += len(data)
+        *lines, self._rest = re.split(rb"[\r\n]+", self._rest + data)
+        for line in lines:
+            self._match(line)
+        self._rest = self._rest[:_MAX_LINE_BYTES]
+        return bool(data)
+
+    def _match(self, line: bytes) -> None:
+        """Look for steps and the accuracy in a line of the output."""
+        text = line[:_MAX_MATCHED_BYTES].decode("utf-8", "replace")
         if self.step and (found := len(re.findall(self.step, text))):
             self._matches += found
             self._add("output", Mark(self._matches, time.monotonic()))
-        if self.metric:
-            for match in re.finditer(self.metric, text):
-                self._note_accuracy(_number(match["accuracy"], "--metric"))
+        for match in re.finditer(self.metric, text) if self.metric else ():
+            if match["accuracy"] is not None:
+                self._note_accuracy(_number(match["accuracy"]))
 
     def _note_accuracy(self, value: float) -> None:
         if not math.isfinite(value):
@@ -171,8 +206,9 @@ def _parse(line: bytes, number: int) -> dict[str, Any]:
         }
         valid = (
             report["v"] == VERSION
-            and (step is None or (step == read["step"] >= 0 and not isinstance(step, bool)))
-            and (at is None or math.isfinite(read["t"]))
+            and (step is None or (step == read["step"] and not isinstance(step, bool)))
+            and (step is None or 0 <= read["step"] < _MAX_STEP)
+            and (at is None or abs(read["t"]) < _MAX_CLOCK_S)
         )
     except (LookupError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         valid = False
@@ -182,11 +218,12 @@ def _parse(line: bytes, number: int) -> dict[str, Any]:
     return read
 
 
-def _number(text: str, what: str) -> float:
+def _number(text: str) -> float:
+    plain = text.rstrip(",;.")
     try:
-        return float(text.rstrip("%,;"))
+        return float(plain.rstrip("%")) / (100 if plain.endswith("%") else 1)
     except ValueError:
-        raise ProtocolError(f"{what} matched {text[:40]!r}, which is no number") from None
+        raise ProtocolError(f"--metric matched {text[:40]!r}, which is no number") from None
 
 
 def steady_s(marks: Sequence[Mark], window: Window) -> float | None:
@@ -208,9 +245,13 @@ def steady_s(marks: Sequence[Mark], window: Window) -> float | None:
         for before, after in itertools.pairwise(points)
     ]
     usual = statistics.median(seconds / steps for steps, seconds in parts)
+    limits = [max(_GAP * usual * steps, _MIN_GAP_S) for steps, _ in parts]
+    pauses = sum(seconds > limit for (_, seconds), limit in zip(parts, limits, strict=True))
+    if pauses > max(1, _MAX_GAPS * len(parts)):  # some steps just take longer
+        return points[-1].time_s - points[0].time_s
     return sum(
-        usual * steps if seconds > max(_GAP * usual * steps, _MIN_GAP_S) else seconds
-        for steps, seconds in parts
+        usual * steps if seconds > limit else seconds
+        for (steps, seconds), limit in zip(parts, limits, strict=True)
     )
 
 

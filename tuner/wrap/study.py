@@ -26,7 +26,7 @@ from tuner.wrap.comparison import MIN_PAIRS, compare
 from tuner.wrap.descent import Descent
 from tuner.wrap.knobs import Knob, find_knobs, variables_of
 from tuner.wrap.program import Program
-from tuner.wrap.report import describe, document
+from tuner.wrap.report import answer, describe, document
 from tuner.wrap.result import WrapResult
 from tuner.wrap.run import Aim, Runner, Seen
 from tuner.wrap.steps import Window
@@ -37,9 +37,11 @@ _PAIRS = 6  # of interleaved runs, if there is time
 _RESERVED = 0.4  # of the budget, at most, for these
 _IN_RUNS = 10.0  # length of a study in whole runs, unless it is given
 _IN_STEPS_S = 300.0  # length of a study whose runs can be cut short
+_LEAST_S = 60.0  # length of any study that nobody asked to be shorter
 _MEASURED = 1 / 60  # of the budget: steps of one run
 _MEASURED_S = (1.0, 30.0)
 _FIRST_LIMIT_S = 24 * 3600.0
+_AROUND_S = 0.3  # of each run, outside the program
 _SLOWEST = 20.0  # times as long as the first run: then a run hangs
 _MEMORY_SHARE = 0.8
 
@@ -99,6 +101,7 @@ class _Study:
             "program": program.identity(),
             "machine": measure.fingerprint(self._facts),
             "knobs": [repr(request.knobs), request.without],
+            "cores": cores,
             "place": [home_id(tuner_home()), without_password(request.tracking_uri)],
         }
         text = json.dumps(identity, sort_keys=True, default=str)
@@ -134,6 +137,7 @@ class _Study:
             fresh=request.fresh,
         )
         self._outbox = Outbox(self._tracker, lambda _: contextlib.nullcontext(), progress.message)
+        find_knobs([], 1, [], own=request.knobs, without=request.without)  # refuses unknown names
         self._knobs: list[Knob] = []
         self._window: Window | None = None
 
@@ -167,7 +171,11 @@ class _Study:
             budget_s = self._request.budget_s or _IN_STEPS_S
             measured_s = min(max(_MEASURED * budget_s, _MEASURED_S[0]), _MEASURED_S[1])
             trial = Trial(0, {}, TrialKind.DEFAULT)
-            aim = Aim(measured_s=measured_s, time_limit_s=_FIRST_LIMIT_S)
+            aim = Aim(
+                measured_s=measured_s,
+                whole=bool(self._request.program.metric),
+                time_limit_s=_FIRST_LIMIT_S,
+            )
             result, seen = self._runner.run(trial, aim)
             if not result.usable:
                 tail = result.log_tail.splitlines()[-1:] or ["it printed nothing"]
@@ -202,7 +210,10 @@ class _Study:
     def _budget_s(self) -> float:
         if self._request.budget_s:
             return self._request.budget_s
-        return _IN_STEPS_S if self._window else _IN_RUNS * self._wall_s
+        in_runs_s = max(_LEAST_S, _IN_RUNS * self._wall_s)
+        if not self._window:
+            return in_runs_s
+        return max(_IN_STEPS_S, in_runs_s) if self._proves_by_whole_runs else _IN_STEPS_S
 
     @property
     def _wall_s(self) -> float:
@@ -235,6 +246,7 @@ class _Study:
             self._progress.trial_started(trial)
             aim = Aim(
                 window=self._window,
+                whole=not self._window,
                 beaten_s=_BEATEN * best_s,
                 time_limit_s=_SLOWEST * self._wall_s + 60,
             )
@@ -245,9 +257,8 @@ class _Study:
 
     def _cost_s(self, train_s: float) -> float:
         """Return the wall time of a run whose measured part takes this long."""
-        measured = self._first.measurement
-        assert measured is not None
-        return measured.setup_time_s + train_s + 0.3
+        start_s = float(self._folder.facts["default"]["start_s"])
+        return start_s + train_s + _AROUND_S
 
     def _measure(self, trial: Trial, aim: Aim) -> TrialResult:
         """Run a setting; once more if others disturbed it."""
@@ -270,7 +281,7 @@ class _Study:
     def _prove(self) -> None:
         """Run the fastest setting and the program as it is in turns."""
         facts = self._folder.facts
-        if "pairs" not in facts:
+        if not facts.get("pairs"):
             best = self._descent().best
             count = self._affordable_pairs() if best else 0
             self._folder.save(pairs=count, best=best)
@@ -280,17 +291,18 @@ class _Study:
         self._progress.phase("verify", f"{count} pairs of runs")
         done = {each.trial.number for each in self._folder.results(TrialKind.VERIFY)}
         for number in range(2 * count):
-            if number in done:
+            if {number, number ^ 1} <= done:  # both of a pair, or it is run again
                 continue
             # own, best, best, own: so a drift of the machine's speed cancels out
             own = number % 4 in (0, 3)
             trial = Trial(number, {} if own else best, TrialKind.VERIFY)
             self._progress.trial_started(trial)
-            aim = Aim(
-                window=None if self._proves_by_whole_runs else self._window,
-                time_limit_s=_SLOWEST * self._wall_s + 60,
-            )
-            self._measure(trial, aim)
+            steps = None if self._proves_by_whole_runs else self._window
+            limit_s = _SLOWEST * self._wall_s + 60
+            aim = Aim(window=steps, whole=not steps, time_limit_s=limit_s)
+            result = self._measure(trial, aim)
+            if math.isinf(_seconds(result)):
+                return
 
     @property
     def _proves_by_whole_runs(self) -> bool:
@@ -301,6 +313,8 @@ class _Study:
         left_s = self._budget_s - self._folder.elapsed_s
         best_s = min(_seconds(each) for each in self._tried())
         pair_s = self._cost_s(_seconds(self._first)) + self._cost_s(best_s)
+        if self._proves_by_whole_runs:
+            pair_s = 2 * self._wall_s
         return max(MIN_PAIRS, min(_PAIRS, int(left_s / pair_s)))
 
     # -- the result -------------------------------------------------------------------------------
@@ -338,7 +352,7 @@ class _Study:
             {f"environment.{name}": value for name, value in result.variables.items()},
             complete=complete,
             metrics=metrics,
-            description=describe(result).partition("\n\n")[0],
+            description=answer(result),
         )
         return result
 
@@ -349,6 +363,8 @@ class _Study:
         descent = self._descent() if self._tried() else None
         best = self._folder.facts.get("best", descent.best if descent else {})
         program = self._request.program
+        runs = self._folder.results(TrialKind.VERIFY)
+        failed = next((each for each in runs if math.isinf(_seconds(each))), None)
         return WrapResult(
             program=program,
             runs=self._runs(),
@@ -357,7 +373,8 @@ class _Study:
             best=best,
             variables=variables_of(self._knobs, best, program.environment),
             effects=descent.effects if descent else (),
-            proof=compare(self._pairs()),
+            proof=None if failed else compare(self._pairs()),
+            failed=failed,
             elapsed_s=self._folder.elapsed_s,
             study_id=self._id,
             facts=self._facts,
@@ -369,6 +386,7 @@ def _facts_of(seen: Seen) -> dict[str, Any]:
         "window": [seen.window.first, seen.window.last] if seen.window else None,
         "source": seen.source,
         "mapped": sorted(seen.mapped),
+        "start_s": seen.start_s,
     }
 
 
@@ -376,4 +394,4 @@ def _seconds(run: TrialResult) -> float:
     """Return the seconds of what is compared; infinite if the run failed or was given up."""
     if run.status is not TrialStatus.COMPLETE or run.measurement is None:
         return math.inf
-    return run.measurement.train_time_s
+    return run.measurement.train_time_s or math.inf

@@ -2,10 +2,12 @@
 
 Python imports this module when it starts, as its folder is first on PYTHONPATH. It waits until one
 of the libraries below is imported, and wraps the method that does one step. It reports how often
-that was called, at most 20 times a second. Once there is a file ``unhook`` beside the reports, the
-method is put back. It runs in the program's own interpreter, from Python 3.5 on, and never fails.
+that was called, at most 20 times a second and once at the end. Once there is a file ``unhook``
+beside the reports, it says nothing more. It runs in the program's own interpreter, does nothing
+before Python 3.5, and never fails.
 """
 
+import atexit
 import json
 import os
 import sys
@@ -39,35 +41,47 @@ class _Counter:
         self._path = os.environ["TUNER_REPORT"]
         self._steps = 0
         self._told_s = 0.0
-        self.undo = lambda: None
+        self._seen_enough = False
+        # of this counter: after exec, or a reload, another begins at 0 in the same process
+        self._name = "%d.%d" % (os.getpid(), time.time_ns() if hasattr(time, "time_ns") else 0)
+        atexit.register(self._tell_last)
 
     def step(self):
         self._steps += 1
+        if self._seen_enough:
+            return
         now = time.monotonic()
         if now - self._told_s >= _EVERY_S:
             self._told_s = now
             try:
                 self._tell(now)
             except Exception:  # the program must not notice
-                self.undo()
+                self._seen_enough = True
+
+    def _tell_last(self):
+        try:
+            if self._steps and not self._seen_enough:
+                self._tell(time.monotonic())
+        except Exception:  # noqa: S110 - the same
+            pass
 
     def _tell(self, now):
         # opened each time, as a program may close all files that it does not know
-        line = {"v": 1, "step": self._steps, "t": now, "hook": self._library, "pid": os.getpid()}
+        line = {"v": 1, "step": self._steps, "t": now, "hook": self._library, "pid": self._name}
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(file, (json.dumps(line) + "\n").encode())
         finally:
             os.close(file)
         if os.path.exists(os.path.join(os.path.dirname(self._path), "unhook")):
-            self.undo()
+            self._seen_enough = True
 
 
 def _hook(module, owner_name, method_name, library):
     counter = _Counter(library)
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is not None:
-        counter.undo = register(lambda *_: counter.step()).remove
+        register(lambda *_: counter.step())
         return
     owner = getattr(module, owner_name)
     if "tuner_counts" in vars(owner):  # seen under another name of the module
@@ -83,7 +97,6 @@ def _hook(module, owner_name, method_name, library):
     counted.__doc__ = method.__doc__
     setattr(owner, method_name, counted)
     owner.tuner_counts = True
-    counter.undo = lambda: setattr(owner, method_name, method)
 
 
 class _Finder:
@@ -94,7 +107,8 @@ class _Finder:
         if name not in _STEPS:
             return None
         for finder in sys.meta_path:
-            spec = None if finder is cls else finder.find_spec(name, path, target)
+            find = None if finder is cls else getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
             if spec is not None and spec.loader is not None:
                 cls._wrap(name, spec.loader)
                 return spec
@@ -128,6 +142,6 @@ def _import_the_next():
         sys.modules["sitecustomize"] = own
 
 
-if os.environ.get("TUNER_REPORT"):
+if os.environ.get("TUNER_REPORT") and sys.version_info >= (3, 5):
     sys.meta_path.insert(0, _Finder)
 _import_the_next()
