@@ -23,7 +23,7 @@ from tuner.wrap.program import Program
 from tuner.wrap.run import Aim, Runner
 from tuner.wrap.steps import Window
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 REPORTER = Path(__file__).parents[2] / "tuner_report" / "tuner_report.py"
 
 
