@@ -206,8 +206,8 @@ def test_every_command_that_the_documents_show_runs(folder, tmp_path, command):
         synthetic = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
         synthetic.append("search.probe_s=0.0005")
         done = run(tmp_path, "reference", *synthetic, "seeds=2", f"to={tmp_path}/references")
-    elif asks and given[0] == "wrap":  # of a program that takes no time
-        (tmp_path / "train.py").write_text("print('trained')")
+    elif asks and given[0] == "wrap":  # of a program that takes a second
+        (tmp_path / "train.py").write_text("import time; time.sleep(1)")
         at = given.index("--")
         done = run(tmp_path, *given[:at], "--budget", "5", "--", sys.executable, *given[at + 2 :])
     elif asks:

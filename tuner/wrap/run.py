@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,6 @@ from tuner.measure import (
     kill_marked,
     mapped_files,
     nameless_files,
-    process_tree,
 )
 from tuner.storage.study_folder import is_full
 from tuner.trials.custody import custody
@@ -33,13 +32,15 @@ from tuner.trials.outcome import Failure
 from tuner.trials.protocol import log_tail
 from tuner.trials.worker_folder import BLOCK_BYTES, WorkerFolder
 from tuner.values.errors import ProtocolError
-from tuner.values.trial import Measurement, Trial, TrialResult, TrialStatus
+from tuner.values.trial import Trial, TrialResult, TrialStatus
+from tuner.wrap.ending import MAX_BYTES, death, measurement
+from tuner.wrap.inside import environment, inside
 from tuner.wrap.knobs import PRELOAD, Knob, variables_of
 from tuner.wrap.program import STOP, Program, environment_of
 from tuner.wrap.steps import Progress, Window, choose_window, steady_s
 
 MAX_OUTPUT_BYTES = 256 * 2**20
-_MAX_FILES, _MAX_BYTES = 100_000, 16 * 2**30  # what a program may write
+_MAX_FILES = 100_000  # that a program may write
 _MAX_PROCESSES = 2000
 _MAX_OPEN = 20_000  # files of all processes
 _MAX_MAPPED = 20_000
@@ -159,7 +160,7 @@ class _Watch:
         with held:
             self._process = subprocess.Popen(
                 [
-                    *custody(runner.cores, runner.memory_limit_bytes, _MAX_BYTES),
+                    *custody(runner.cores, runner.memory_limit_bytes, MAX_BYTES),
                     *("sh", "-c", _HOLD, "hold", "setpriv", "--pdeathsig", "KILL", "--"),
                     *program.command(own),
                 ],
@@ -201,7 +202,7 @@ class _Watch:
             self._progress.read(last=self._code is not None)
             measured = self._measure()
             if self._code is not None:
-                return _death(self._code) or self._shortage(measured)
+                return death(self._code) or self._shortage(measured)
             if measured and not self._aim.whole:
                 self._look()
                 return None
@@ -298,8 +299,8 @@ class _Watch:
         count, size = self._own.size(_MAX_FILES)
         if count > _MAX_FILES:
             return TrialStatus.OVER_LIMIT, f"wrote more than {_MAX_FILES:,} files"
-        if size + self._nameless.disk_bytes > _MAX_BYTES:
-            return TrialStatus.OVER_LIMIT, f"wrote more than {_MAX_BYTES / 2**30:.0f} GiB"
+        if size + self._nameless.disk_bytes > MAX_BYTES:
+            return TrialStatus.OVER_LIMIT, f"wrote more than {MAX_BYTES / 2**30:.0f} GiB"
         if self._nameless.open > _MAX_OPEN:
             return TrialStatus.OVER_LIMIT, f"has more than {_MAX_OPEN:,} open files"
         if is_full(self._runner.folder):
@@ -308,25 +309,17 @@ class _Watch:
 
     def _look(self) -> None:
         """Note which files the program maps, and whether the setting has reached it."""
-        for pid in self._inside():
+        for pid in inside(self._process.pid, confined=self._runner.program.confined):
             mapped = mapped_files([pid])
             if len(self._mapped) < _MAX_MAPPED:
                 self._mapped |= mapped
-            given = _environment(pid)
+            given = environment(pid)
             for knob in self._runner.knobs:
                 if knob.name in self._trial.params and (not knob.libraries or knob.reads(mapped)):
                     self._reached |= {
                         name for name, value in self._asked.items() if given.get(name) == value
                     }
                     self._read = True
-
-    def _inside(self) -> list[int]:
-        """Return the program's processes, without those that start it and confine it."""
-        tree = process_tree(self._process.pid)[1:]
-        if not self._runner.program.confined:
-            return tree
-        own = Path("/proc/self/ns/pid").stat().st_ino
-        return [each for each in tree if _namespace(each) not in (0, own) and not _confines(each)]
 
     def end(self) -> Usage:
         """End the program with all that it started, and return what it used."""
@@ -387,7 +380,7 @@ class _Watch:
             reason=reason,
             iterations=marks[-1].step if marks else 0,
             val_accuracy=self._progress.accuracy,
-            measurement=_measurement(usage, train_s, wall_s, self._runner.limits),
+            measurement=measurement(usage, train_s, wall_s, self._runner.limits),
             log_tail="" if status.usable else tail,
         )
 
@@ -403,74 +396,7 @@ class _Watch:
         return ""
 
 
-def _namespace(pid: int) -> int:
-    """Return the number of a process's PID namespace; 0 if it is gone."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
-    return 0
-
-
-def _confines(pid: int) -> bool:
-    """Return whether a process is the sandbox's own first one."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip() == "bwrap"
-    return True
-
-
-def _death(code: int) -> Failure | None:
-    """Return what is wrong with a program's end; ``None`` if nothing is."""
-    if code == 0:
-        return None
-    number = code - 128
-    if number == signal.SIGKILL:
-        return TrialStatus.OUT_OF_MEMORY, "killed by the kernel"
-    if number == signal.SIGXFSZ:
-        return TrialStatus.DISK_FULL, f"a file grew beyond {_MAX_BYTES / 2**30:.0f} GiB"
-    name = signal.strsignal(number) if 0 < number < signal.NSIG else None
-    what = f"{name} (signal {number})" if name else f"exit code {code}"
-    return TrialStatus.CRASHED, f"the program ended with {what}"
-
-
-def _environment(pid: int) -> Mapping[str, str]:
-    """Return the environment that a process was started with; empty if it cannot be seen."""
-    with suppress(OSError):
-        entries = Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace").split("\0")
-        return dict(each.partition("=")[::2] for each in entries if "=" in each)
-    return {}
-
-
 def _keep(output: IO[bytes], log: Path) -> None:
     """Keep the end of a program's output."""
     size = os.fstat(output.fileno()).st_size
     log.write_bytes(os.pread(output.fileno(), _KEPT_BYTES, max(0, size - _KEPT_BYTES)))
-
-
-def _measurement(
-    usage: Usage, train_s: float, wall_s: float, limits: MeasureConfig
-) -> Measurement:
-    disturbed = []
-    if usage.foreign_pct > limits.max_foreign_pct:
-        disturbed.append(f"others used {usage.foreign_pct:.0f} % of its cores")
-    if usage.steal_pct > limits.max_steal_pct:
-        disturbed.append(f"the hypervisor stole {usage.steal_pct:.0f} %")
-    return Measurement(
-        setup_time_s=max(0.0, wall_s - train_s),
-        train_time_s=train_s,
-        test_time_s=0.0,
-        wall_time_s=wall_s,
-        cpu_user_s=usage.user_s,
-        cpu_system_s=usage.system_s,
-        cpu_iowait_s=usage.iowait_s,
-        cpu_user_pct=usage.user_pct,
-        cpu_system_pct=usage.system_pct,
-        cpu_iowait_pct=usage.iowait_pct,
-        avg_memory_bytes=usage.avg_memory_bytes,
-        peak_memory_bytes=usage.peak_memory_bytes,
-        foreign_cpu_pct=usage.foreign_pct,
-        steal_pct=usage.steal_pct,
-        psi_cpu_pct=usage.psi_pct,
-        involuntary_switches=usage.involuntary_switches,
-        threads_seen=usage.threads,
-        cores_used=usage.cores_used,
-        disturbed=" and ".join(disturbed),
-    )

@@ -197,8 +197,8 @@ class _Study:
         )
         if not self._knobs:
             raise ConfigError(
-                "the program loads no library whose settings are known; --knob VARIABLE=value,… "
-                "names variables of its own"
+                "the program loads no library of known settings, or ended too soon to see it; "
+                "--knob VARIABLE=value,… names variables of its own"
             )
         self._runner.knobs = self._knobs
 
