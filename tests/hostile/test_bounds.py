@@ -89,6 +89,7 @@ def test_what_is_kept_of_the_output_is_the_host_s_own_file(hostile, attack, name
     assert (hostile.folder / "workers").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_a_worker_does_nothing_between_its_trials(hostile, attack):
     with WorkerSession(hostile, attack("").params) as session:
         assert session.run(attack("flood_after")).status is TrialStatus.COMPLETE
