@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.config.schema import FrameworkConfig, MeasureConfig
 from tuner.measure import Usage
@@ -150,11 +151,6 @@ def _measurement(seen: Observation) -> Measurement:
     factor = 1.0
     if seen.trial.share < 1:
         factor = int(seen.trial.params["iterations"] or 1) / max(log.iteration, 1)
-    disturbed = []
-    if usage.foreign_pct > limits.max_foreign_pct:
-        disturbed.append(f"others used {usage.foreign_pct:.0f} % of its cores")
-    if usage.steal_pct > limits.max_steal_pct:
-        disturbed.append(f"the hypervisor stole {usage.steal_pct:.0f} %")
     return Measurement(
         setup_time_s=log.setup_time_s or 0.0,
         train_time_s=log.train_time_s * factor,
@@ -162,20 +158,37 @@ def _measurement(seen: Observation) -> Measurement:
         wall_time_s=usage.wall_s,
         cpu_user_s=usage.user_s + usage.train_user_s * (factor - 1),
         cpu_system_s=usage.system_s + usage.train_system_s * (factor - 1),
-        cpu_iowait_s=usage.iowait_s,
-        cpu_user_pct=usage.user_pct,
-        cpu_system_pct=usage.system_pct,
-        cpu_iowait_pct=usage.iowait_pct,
-        avg_memory_bytes=usage.avg_memory_bytes,
-        peak_memory_bytes=usage.peak_memory_bytes,
-        foreign_cpu_pct=usage.foreign_pct,
-        steal_pct=usage.steal_pct,
-        psi_cpu_pct=usage.psi_pct,
-        involuntary_switches=usage.involuntary_switches,
-        threads_seen=usage.threads,
-        cores_used=usage.cores_used,
         # a library linked into the framework has no file of its own: the worker's report counts
         blas_loaded=loaded_blas(seen.framework.blas, seen.mapped)
         or str(log.attested.get("blas", "")),
-        disturbed=" and ".join(disturbed),
+        **figures_of(usage, limits),
     )
+
+
+def figures_of(usage: Usage, limits: MeasureConfig) -> dict[str, Any]:
+    """Return the figures of a measurement that are the same however long a run trained.
+
+    Args:
+        usage: Resources that its process tree used.
+        limits: When it counts as disturbed.
+    """
+    disturbed = []
+    if usage.foreign_pct > limits.max_foreign_pct:
+        disturbed.append(f"others used {usage.foreign_pct:.0f} % of its cores")
+    if usage.steal_pct > limits.max_steal_pct:
+        disturbed.append(f"the hypervisor stole {usage.steal_pct:.0f} %")
+    return {
+        "cpu_iowait_s": usage.iowait_s,
+        "cpu_user_pct": usage.user_pct,
+        "cpu_system_pct": usage.system_pct,
+        "cpu_iowait_pct": usage.iowait_pct,
+        "avg_memory_bytes": usage.avg_memory_bytes,
+        "peak_memory_bytes": usage.peak_memory_bytes,
+        "foreign_cpu_pct": usage.foreign_pct,
+        "steal_pct": usage.steal_pct,
+        "psi_cpu_pct": usage.psi_pct,
+        "involuntary_switches": usage.involuntary_switches,
+        "threads_seen": usage.threads,
+        "cores_used": usage.cores_used,
+        "disturbed": " and ".join(disturbed),
+    }

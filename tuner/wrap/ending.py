@@ -6,7 +6,7 @@ import signal
 
 from tuner.config.schema import MeasureConfig
 from tuner.measure import Usage
-from tuner.trials.outcome import Failure
+from tuner.trials.outcome import Failure, figures_of
 from tuner.values.trial import Measurement, TrialStatus
 
 MAX_BYTES = 16 * 2**30
@@ -36,11 +36,6 @@ def measurement(usage: Usage, train_s: float, wall_s: float, limits: MeasureConf
         wall_s: Seconds of the whole run.
         limits: When it counts as disturbed.
     """
-    disturbed = []
-    if usage.foreign_pct > limits.max_foreign_pct:
-        disturbed.append(f"others used {usage.foreign_pct:.0f} % of its cores")
-    if usage.steal_pct > limits.max_steal_pct:
-        disturbed.append(f"the hypervisor stole {usage.steal_pct:.0f} %")
     return Measurement(
         setup_time_s=max(0.0, wall_s - train_s),
         train_time_s=train_s,
@@ -48,17 +43,5 @@ def measurement(usage: Usage, train_s: float, wall_s: float, limits: MeasureConf
         wall_time_s=wall_s,
         cpu_user_s=usage.user_s,
         cpu_system_s=usage.system_s,
-        cpu_iowait_s=usage.iowait_s,
-        cpu_user_pct=usage.user_pct,
-        cpu_system_pct=usage.system_pct,
-        cpu_iowait_pct=usage.iowait_pct,
-        avg_memory_bytes=usage.avg_memory_bytes,
-        peak_memory_bytes=usage.peak_memory_bytes,
-        foreign_cpu_pct=usage.foreign_pct,
-        steal_pct=usage.steal_pct,
-        psi_cpu_pct=usage.psi_pct,
-        involuntary_switches=usage.involuntary_switches,
-        threads_seen=usage.threads,
-        cores_used=usage.cores_used,
-        disturbed=" and ".join(disturbed),
+        **figures_of(usage, limits),
     )
