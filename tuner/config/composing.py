@@ -142,6 +142,8 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
                     "docs/adding-a-framework.md shows what belongs there"
                 )
             prepared.append(f"hydra.searchpath=[file://{folder}]")
+        elif re.fullmatch(r"[\d.-]+", value) and (project_folder("conf") / name).is_dir():
+            word = f'{name}="{value}"'  # a number is no name of a choice to Hydra
         prepared.append(word)
     return prepared
 
