@@ -99,6 +99,7 @@ def test_the_chart_is_well_formed():
     run("helm", "lint", "--strict", CHART, *GIVEN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_kubernetes_takes_what_the_chart_makes(words):
     kubernetes = pytest.importorskip("kubernetes_validate")
@@ -167,6 +168,7 @@ def test_a_service_behind_a_proxy_wants_a_token(words, why, monkeypatch):
         serve_command(words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_no_pod_has_more_rights_than_it_needs(words):
     chosen = "privileged=false" not in words
@@ -195,6 +197,7 @@ def test_no_pod_has_more_rights_than_it_needs(words):
                 assert not secret or "secretKeyRef" in variable["valueFrom"], variable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_every_pod_has_a_policy_of_who_may_reach_it(words):
     made = rendered(words)

@@ -794,6 +794,7 @@ def test_split_is_the_same_on_every_machine(tmp_path: Path) -> None:
     assert dataset.digest.startswith("8ab82924fdfd5e9c")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(not MIRROR, reason="needs TUNER_DATA_MIRROR with mnist/ in it")
 def test_mnist_has_its_70000_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -807,6 +808,7 @@ def test_mnist_has_its_70000_images(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert read_split(dataset, "test")[1][:3].tolist() == [7, 2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(not MIRROR, reason="needs TUNER_DATA_MIRROR with fashion_mnist/ in it")
 def test_fashion_mnist_has_its_70000_images(

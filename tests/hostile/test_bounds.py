@@ -19,7 +19,7 @@ from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.trials.watch import MAX_LOG_BYTES
 from tuner.values.trial import TrialStatus
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 
 @pytest.mark.parametrize(

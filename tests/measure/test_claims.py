@@ -73,6 +73,7 @@ def test_it_waits_says_so_once_and_goes_on_when_the_holder_is_killed(neighbour, 
     assert f"process {neighbour.pid}" in told[0]
 
 
+@pytest.mark.slow
 def test_a_holder_that_was_asked_too_often_is_not_told_of_again(neighbour, tmp_path, monkeypatch):
     told: list[str] = []
     asked = iter([["process 7"], *[["another process"]] * 3])

@@ -192,6 +192,7 @@ def test_a_default_of_two_threads_that_is_slowed_down_praises_nobody(space):
             assert probe.iteration_s == pytest.approx(truth, rel=0.1)
 
 
+@pytest.mark.slow
 def test_noise_praises_nobody_for_coming_late(space, monkeypatch):
     """All settings are as fast. A chance minimum must not make what is measured later faster."""
     monkeypatch.setattr(f"{__name__}.seconds", lambda params: 1e-4 * (10 + params["batch_size"]))

@@ -271,6 +271,7 @@ def test_a_terminal_of_another_encoding_gets_question_marks():
 # the files
 
 
+@pytest.mark.slow
 def test_a_report_is_three_whole_files(tmp_path):
     paths = write_report(make_study(), tmp_path / "new" / "report")
     assert [path.name for path in paths] == ["report.html", "front.png", "front.json"]
@@ -290,6 +291,7 @@ def test_any_study_can_be_reported(written, name):
         assert path.stat().st_size > 500
 
 
+@pytest.mark.slow
 def test_the_picture_is_large_enough_for_a_readme(written):
     _, picture, _ = written("verified")
     header = picture.read_bytes()[16:24]
@@ -481,6 +483,7 @@ def test_ticks_are_round_numbers():
 # the page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RENDERED)
 def test_the_page_loads_nothing(page_of, name):
     page = page_of(name)
@@ -502,6 +505,7 @@ def expected_scripts(page: Page) -> int:
     return 1 + (1 + plots if plots else 0)
 
 
+@pytest.mark.slow
 def test_the_page_says_which_trials_ran_for_their_accuracy_alone(tmp_path):
     study = make_study()
     *others, last = study.trials
@@ -512,6 +516,7 @@ def test_the_page_says_which_trials_ran_for_their_accuracy_alone(tmp_path):
     assert "its times are not used" in Page(page.read_text()).text
 
 
+@pytest.mark.slow
 def test_the_page_tells_everything(page_of):
     page = page_of("verified")
     for words in (
@@ -539,6 +544,7 @@ def test_the_page_tells_everything(page_of):
     assert drawn_plots(page) == [f"plot-{name}" for name in plots]
 
 
+@pytest.mark.slow
 def test_the_page_can_be_used_without_seeing_it(page_of):
     page = page_of("verified")
     assert page.count("h1") == 1
@@ -550,6 +556,7 @@ def test_the_page_can_be_used_without_seeing_it(page_of):
     assert ("html", {"lang": "en"}) in page.tags
 
 
+@pytest.mark.slow
 def test_the_page_says_what_it_leaves_out(page_of):
     text = page_of("three objectives").text
     assert "Of the 3 objectives (accuracy, train_time_s, peak_memory_mb) the first two" in text
@@ -561,6 +568,7 @@ def test_the_page_says_what_it_leaves_out(page_of):
     assert "killed after 3,600 s" in text
 
 
+@pytest.mark.slow
 def test_untrusted_text_stays_text(written):
     html = written("hostile")[0].read_text()
     assert HOSTILE not in html

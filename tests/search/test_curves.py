@@ -139,6 +139,7 @@ def test_a_lucky_stop_is_believed_as_far_as_it_lasts():
     assert believed(0.7, stops=True) < believed(0.35, stops=True) - 0.01 < smooth - 0.02
 
 
+@pytest.mark.slow
 def test_many_points_are_thinned(model):
     model.fit([curve((x / 100, 0.5), tuple(range(20, 620, 20))) for x in range(100)])
     mean, _ = model.predict(np.array([[0.5, 0.5]]), np.array([[300.0]]))

@@ -94,7 +94,10 @@ SEARCHES = [
     make_factored,
     pytest.param(
         make_raytune,
-        marks=pytest.mark.skipif(not find_spec("ray"), reason="pip install 'tuner[ray]'"),
+        marks=[
+            pytest.mark.slow,
+            pytest.mark.skipif(not find_spec("ray"), reason="pip install 'tuner[ray]'"),
+        ],
     ),
 ]
 SAMPLERS = ["tpe", "nsga2", "random"]

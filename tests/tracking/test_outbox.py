@@ -109,6 +109,7 @@ def finish(outbox, complete=True):
     return outbox.finish([], {}, complete=complete, metrics=FIGURES, description="")
 
 
+@pytest.mark.slow
 def test_what_mlflow_missed_is_sent_once_when_it_is_back(tmp_path, tracker, outbox, clock, said):
     tracker.fault = AWAY
     outbox.send(make_result(1, 0.99, 10.0), tmp_path)
@@ -130,6 +131,7 @@ def test_a_study_is_not_held_up_by_one_attempt_after_the_other(tmp_path, tracker
     assert tracker.attempts == 2
 
 
+@pytest.mark.slow
 def test_the_end_waits_for_mlflow(tmp_path, tracker, clock, said):
     def sleep(seconds):
         clock.sleep(seconds)

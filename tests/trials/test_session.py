@@ -16,7 +16,7 @@ from tuner.values.errors import ConfigError
 from tuner.values.trial import TrialStatus
 
 # processes are started, which takes longer where neighbours take the CPU
-pytestmark = pytest.mark.timeout(20)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(20)]
 
 
 def test_a_good_trial_is_complete_and_measured(setup, make_trial):

@@ -50,6 +50,7 @@ def test_a_configuration_worse_by_the_margin_is_called_no_loss_in_at_most_5_perc
     assert claimed(MARGIN) <= 0.05
 
 
+@pytest.mark.slow
 def test_so_it_is_where_the_candidate_varies_more_than_the_default():
     assert claimed(MARGIN, spread=1.5) <= 0.05
 
@@ -114,6 +115,7 @@ def test_the_chance_of_a_proof_follows_what_was_seen(runs, low, high):
     assert low <= chance_of_proof(runs, default, plan, MARGIN, 0.0005) <= high
 
 
+@pytest.mark.slow
 def test_what_is_given_up_would_seldom_have_been_proven():
     random = np.random.default_rng(3)
     plan = LookPlan((5, 5, 5), (2, 4, 6), candidate_alpha(0.05, 0))

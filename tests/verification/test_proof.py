@@ -231,6 +231,7 @@ statuses = st.sampled_from([TrialStatus.COMPLETE] * 4 + [TrialStatus.CRASHED])
 run_outcomes = st.tuples(st.floats(0.01, 1e4), accuracies, statuses)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 @settings(deadline=None, max_examples=25)
 @given(
@@ -518,6 +519,7 @@ def test_of_candidates_worse_by_the_margin_one_study_in_twenty_claims_no_loss_at
     assert claims(MARGIN, MARGIN, MARGIN, role=Role.TRADE_OFF) <= 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 def test_an_equal_candidate_is_mostly_proven():
     assert claims(0.0) > 0.85
