@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.wrap.samples import run
-from tuner.wrap.comparison import compare
+from tuner.wrap.comparison import compare, is_hopeless
+from tuner.wrap.goal import Goal
 
 
 def pairs(own, changed, accuracies=((None, None),) * 9):
@@ -48,5 +49,30 @@ def test_accuracy_is_kept_only_if_that_is_proven(changed, kept):
 @pytest.mark.parametrize("changed", [0.9, 0.95, 0.89])
 def test_a_program_that_always_trains_alike_proves_nothing_of_other_seeds(changed):
     proof = compare(pairs([2.0] * 3, [1.0] * 3, [(0.9, changed)] * 3))
-    assert proof.accuracy == pytest.approx((0.9, changed))
+    assert proof.reached == pytest.approx((0.9, changed))
     assert proof.no_loss is None
+
+
+def test_a_figure_that_should_be_low_is_lost_by_being_higher():
+    goal = Goal("perplexity", maximize=False)
+
+    def seen(own, changed):
+        return [
+            (run(2.0, reported={"perplexity": one}), run(1.0, reported={"perplexity": other}))
+            for one, other in zip(own, changed, strict=True)
+        ]
+
+    own = (80.0, 80.1, 79.9)
+    assert compare(seen(own, (70.0, 70.2, 69.9)), goal).no_loss is True
+    lost = seen(own, (90.0, 90.1, 89.8))
+    assert compare(lost, goal).no_loss is False
+    assert is_hopeless(lost, goal)
+    assert not is_hopeless(seen(own, (80.2, 80.3, 80.0)), goal)
+    assert not is_hopeless(lost[:2], goal)
+
+
+def test_a_stricter_level_needs_a_clearer_proof():
+    accuracies = [(0.990, 0.9899), (0.991, 0.9908), (0.9895, 0.9900)]
+    known = pairs([2.0] * 3, [1.0] * 3, accuracies)
+    assert compare(known).no_loss is True
+    assert compare(known, alpha=0.001).no_loss is False

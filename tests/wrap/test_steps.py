@@ -9,6 +9,7 @@ import pytest
 
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ProtocolError
+from tuner.wrap.goal import Goal
 from tuner.wrap.program import REPORTS
 from tuner.wrap.steps import Mark, Progress, Window, choose_window, steady_s
 
@@ -164,3 +165,35 @@ def test_the_window_begins_after_the_warm_up():
     assert window == Window(11, 62)
     assert choose_window(even(3, 10.0), 1.0) is None, "too few steps"
     assert choose_window([], 1.0) is None
+
+
+def test_lines_of_other_tools_count_as_steps_and_figures(progress):
+    for step, accuracy in ((100, 0.5), (200, 0.9), (150, 0.8)):
+        line = {
+            "time_ms": 1000 * step, "key": "eval_accuracy", "value": accuracy,
+            "metadata": {"samples_count": step},
+        }  # fmt: skip
+        progress.output.write(f":::MLLOG {json.dumps(line)}\n".encode())
+    progress.output.flush()
+    progress.read()
+    assert progress.source == "MLPerf logging"
+    assert list(progress.marks) == [Mark(100, 100.0), Mark(200, 200.0)]
+    assert progress.accuracy == 0.8
+
+
+def test_figures_of_the_training_split_tell_nothing_of_quality(progress):
+    report(progress, {"v": 1, "split": "train", "metrics": {"accuracy": 0.99}})
+    report(progress, {"v": 1, "split": "val", "metrics": {"accuracy": 0.9, "loss": 0.3}})
+    report(progress, {"v": 1, "metrics": {"odd\nname": 1.0, "val_accuracy": 91.0}})
+    progress.read()
+    assert progress.figures == {"accuracy": 0.9, "loss": 0.3, "val_accuracy": 91.0}
+    assert progress.accuracy == 0.9
+
+
+def test_another_goal_ends_the_run_when_it_is_no_number(progress):
+    progress.goal = Goal("perplexity", maximize=False)
+    report(progress, {"v": 1, "metrics": {"loss": float("nan")}})
+    progress.read()
+    report(progress, {"v": 1, "metrics": {"val_perplexity": float("inf")}})
+    with pytest.raises(ArithmeticError, match="the perplexity is inf"):
+        progress.read()

@@ -22,8 +22,11 @@ PROGRAM = """
     import json, os, sys, time
     wait = {"fast": 0.02, "slow": 0.15}.get(os.environ.get("SPEED"), 0.1)
     report = os.environ.get("TUNER_REPORT")
+    stop = os.path.join(os.path.dirname(report), "stop")
     steps = 20 if "short" in sys.argv else 10**6
     for step in range(steps):
+        if os.path.exists(stop):
+            break
         time.sleep(wait)
         if "short" not in sys.argv:
             with open(report, "a") as out:
@@ -58,7 +61,7 @@ def wrap(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_fastest_setting_is_found_and_proven_in_steps(folder):
-    done = wrap(folder, "--json", "--budget", "60", *KNOB, "--", sys.executable, "train.py")
+    done = wrap(folder, "--json", "--budget", "30", *KNOB, "--", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["proven"] is True
@@ -84,7 +87,7 @@ def test_the_fastest_setting_is_found_and_proven_in_steps(folder):
         "wrap.json", "report.txt",
     }  # fmt: skip
 
-    again = wrap(folder, "--json", "--budget", "60", *KNOB, "--", sys.executable, "train.py")
+    again = wrap(folder, "--json", "--budget", "30", *KNOB, "--", sys.executable, "train.py")
     assert again.returncode == 0, again.stderr
     repeated = json.loads(again.stdout)
     assert {**repeated, "elapsed_s": 0} == {**found, "elapsed_s": 0}
@@ -100,7 +103,7 @@ def test_whole_runs_show_whether_accuracy_is_kept(folder):
 
 
 def test_a_study_that_was_killed_resumes(folder):
-    words = ["--output", str(folder.parent), "--budget", "60", *KNOB]
+    words = ["--output", str(folder.parent), "--budget", "30", *KNOB]
     words += ["--", sys.executable, "train.py"]
     first = subprocess.Popen(command(*words), cwd=folder, env=environment(folder))
     trials = folder.parent / "home" / "studies"
@@ -111,7 +114,7 @@ def test_a_study_that_was_killed_resumes(folder):
     first.wait()
     before = {path: path.read_bytes() for path in trials.glob("*/trials/*/result.json")}
     assert len(before) >= 2
-    done = wrap(folder, "--budget", "60", *KNOB, "--", sys.executable, "train.py")
+    done = wrap(folder, "--budget", "30", *KNOB, "--", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
     assert "SPEED=fast" in done.stdout
     assert {path: path.read_bytes() for path in before} == before
@@ -133,6 +136,58 @@ def test_an_interrupted_study_tells_what_is_kept(folder):
     )  # fmt: skip
 
 
+TRAINED = """
+    import argparse, json, math, os, random, time
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    random.seed(options.seed)
+    for epoch in range(options.epochs):
+        time.sleep(0.1 if os.environ.get("SPEED") == "fast" else 0.15)
+    told = {"lr": options.lr} if options.lr != 0.01 else None
+    if told:
+        assert math.isclose(float(os.environ["TUNER_PARAM_LR"]), told["lr"])
+        assert math.isclose(json.load(open(os.environ["TUNER_PARAMS"]))["lr"], told["lr"])
+    reached = 1 - 0.1 / (options.epochs * options.lr * 10 + 1)
+    print("perplexity", 1 / reached + random.gauss(0, 1e-4))
+"""
+PERPLEXITY = ("--minimize", "perplexity", "--metric", r"perplexity (?P<perplexity>\S+)")
+PARAMS = ("--lr", "log(0.001, 0.1)", "--epochs", "int(1, 10)")
+
+
+def test_params_are_found_that_are_faster_and_lose_nothing(folder):
+    (folder / "train.py").write_text(textwrap.dedent(TRAINED))
+    command = (sys.executable, "train.py", "--lr", "{lr}", "--epochs={epochs}", "--seed", "{seed}")
+    words = (*PERPLEXITY, *PARAMS, *KNOB, "--budget", "40", "--", *command)
+    done = wrap(folder, "--json", *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["proven"] is True
+    assert found["goal"] == "perplexity"
+    assert found["speedup"][1] > 1.2
+    assert found["params"]["lr"] > 0.01
+    assert found["params"]["epochs"] < 10
+    assert "no loss is proven" in found["accuracy"]
+    first = found["runs"][0]
+    assert (first["setting"], first["status"]) == ({}, "COMPLETE")
+    assert 1 < first["figures"]["perplexity"] < 1.2
+    said = wrap(folder, *words).stdout
+    assert "as fast at no loss of perplexity with" in said
+    assert f"--lr {found['params']['lr']} --epochs={found['params']['epochs']} --seed" in said
+
+
+def test_without_a_better_choice_no_params_are_claimed(folder):
+    (folder / "train.py").write_text(textwrap.dedent(TRAINED))
+    command = (sys.executable, "train.py", "--lr", "{lr}", "--seed", "{seed}")
+    words = ("--lr", "log(1e-5, 1e-3)", "--without", "allocator", "--budget", "20")
+    done = wrap(folder, *PERPLEXITY, *words, "--", *command)
+    assert done.returncode == 0, done.stderr
+    assert "no setting was found that is faster than its own environment" in done.stdout
+    assert "STOPPED: slower than the best so far" in done.stdout or "perplexity" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -145,7 +200,15 @@ def test_an_interrupted_study_tells_what_is_kept(folder):
         (["--budget", "inf", "--", "true"], 2, "--budget must be seconds above 0, got inf"),
         (["--knob", "X=1", "--knob", "X=2", "--", "true"], 2, "--knob X is given twice"),
         (["--knob", "threads=1", "--", "true"], 2, "or is the name of a knob"),
-        (["--nonsense", "--", "true"], 2, "unrecognized arguments: --nonsense"),
+        (["--nonsense", "--", "true"], 2, "unrecognized argument: --nonsense"),
+        (["--lr", "fast", "--", "true"], 2, "unrecognized argument: --lr"),
+        (["--lr", "log(1)", "--", "true"], 2, "--lr 'log(1)' is no range"),
+        (["--lr", "log(1e-3, 1)", "--", "true", "{lr}"], 2, "write its own value as {lr=VALUE}"),
+        (["--lr", "log(1e-3, 1)", "--", "true"], 2, "the program told no accuracy"),
+        (["--minimize", "loss", "--", "true"], 2, "the program told no loss"),
+        (["--minimize", "loss", "--metric", "(?P<x>.)", "--", "true"], 2, "no group named loss"),
+        (["--minimize", "a", "--maximize", "b", "--", "true"], 2, "not allowed with argument"),
+        (["--margin", "-1", "--", "true"], 2, "--margin must be a number above 0, got -1"),
         (["--metric", "acc", "--", "true"], 2, "has no group named accuracy"),
         (["--step", "(", "--", "true"], 2, "--step '(' is no regular expression"),
         (["--knob", "X", "--", "true"], 2, "--knob 'X' cannot be read"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner.values.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tuner.wrap.goal import Goal
     from tuner.wrap.study import Request
 
 
@@ -35,6 +36,15 @@ def wrap_command(words: Sequence[str]) -> int:
     in its output. Then runs are cut short, and a study takes 5 minutes. Without steps, whole runs
     are compared, and a study takes as long as ten of them.
 
+    Params are searched at the fastest setting, by whole runs. They come from options such as
+    --lr 'log(1e-4, 1e-1)', or from a tuner.yaml beside the program. The program as it is runs
+    without the options that hold {lr}, or with the value in {lr=0.01}.
+
+    --NAME RANGE        search this param as well: log(1e-4, 1e-1), uniform(0, 1), int(1, 10),
+                        logint(1, 1000) or choice(32, 64); {NAME} in the command is its place
+    --maximize NAME     what must not get worse (default: accuracy) ...
+    --minimize NAME     ... or this, such as a loss or a perplexity
+    --margin NUMBER     what counts as no loss (default: 0.002 of accuracy, 1 % of any other)
     --step REGEX        each match in the output is one step
     --metric REGEX      reads the accuracy from the output, by a group (?P<accuracy>...); whole
                         runs then show whether it is kept
@@ -58,8 +68,10 @@ def wrap_command(words: Sequence[str]) -> int:
     from tuner.wrap.study import wrap
 
     _require_command(words)
-    options = _parser().parse_args(list(words))
-    request = _request(options)
+    end = words.index("--")
+    options, others = _parser().parse_known_args(list(words[:end]))
+    options.command = list(words[end + 1 :])
+    request = _request(options, _ranges(others))
     with make_progress(options.progress, console=Console(stderr=True)) as progress:
         result = wrap(request, progress)
     print(json.dumps(document(result), indent=1) if options.json else describe(result), end="")
@@ -79,8 +91,38 @@ def _parser() -> _Parser:
         parser.add_argument(name, action="store_true")
     parser.add_argument("--output", default=".")
     parser.add_argument("--progress", choices=("auto", "live", "plain", "none"), default="auto")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
+    goal = parser.add_mutually_exclusive_group()
+    goal.add_argument("--maximize", default="")
+    goal.add_argument("--minimize", default="")
+    parser.add_argument("--margin", type=float, default=0.0)
     return parser
+
+
+def _ranges(words: Sequence[str]) -> dict[str, str]:
+    """Return the ranges of params, by name, among the words that are no options of ours."""
+    from tuner.wrap.params import is_spec
+
+    found: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        name, equals, spec = word.partition("=")
+        spec = spec if equals else next(rest, "")
+        if not name.startswith("--") or not is_spec(spec):
+            raise ConfigError(
+                f"unrecognized argument: {word}; python -m tuner wrap --help lists the options; "
+                "a param has a range, such as --lr 'log(1e-4, 1e-1)'"
+            )
+        found[name.removeprefix("--").replace("-", "_")] = spec
+    return found
+
+
+def _goal(options: argparse.Namespace) -> Goal:
+    from tuner.wrap.goal import ACCURACY, Goal
+
+    name = options.maximize or options.minimize or ACCURACY
+    if not 0 <= options.margin < float("inf"):
+        raise ConfigError(f"--margin must be a number above 0, got {options.margin:g}")
+    return Goal(name, not options.minimize, options.margin)
 
 
 def _require_command(words: Sequence[str]) -> None:
@@ -92,18 +134,19 @@ def _require_command(words: Sequence[str]) -> None:
         )
 
 
-def _request(options: argparse.Namespace) -> Request:
+def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     from tuner.wrap.knobs import parse_knob
+    from tuner.wrap.params import FILE, read_params
     from tuner.wrap.program import Program
     from tuner.wrap.study import Request
 
-    command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not 0 <= options.budget < float("inf"):
         raise ConfigError(f"--budget must be seconds above 0, got {options.budget:g}")
-    if options.metric and "(?P<accuracy>" not in options.metric:
+    goal = _goal(options)
+    if options.metric and f"(?P<{goal.name}>" not in options.metric:
         raise ConfigError(
-            f"--metric {options.metric!r} has no group named accuracy; write the number as "
-            r"(?P<accuracy>\S+)"
+            f"--metric {options.metric!r} has no group named {goal.name}; write the number as "
+            rf"(?P<{goal.name}>\S+)"
         )
     for name in ("step", "metric"):
         try:
@@ -111,14 +154,19 @@ def _request(options: argparse.Namespace) -> Request:
         except re.error as error:
             text = getattr(options, name)
             raise ConfigError(f"--{name} {text!r} is no regular expression: {error}") from None
+    folder, argv = Path.cwd(), tuple(options.command)
+    beside = (folder / FILE, *((folder / each).parent / FILE for each in argv))
+    params = read_params(ranges, next((each for each in beside if each.is_file()), None))
     program = Program(
-        argv=tuple(command),
-        folder=Path.cwd(),
+        argv=argv,
+        folder=folder,
         readable=tuple(Path(each).expanduser().absolute() for each in options.allow_read),
         network=options.network,
         confined=not options.no_sandbox,
         step=options.step,
         metric=options.metric,
+        params=params.with_own(argv),
+        goal=goal,
     )
     return Request(
         program=program,

@@ -210,7 +210,7 @@ class SearchSpace:
                 raise ConfigError(f"search_space.{name} is not a param of {path.stem}: {known}")
             entries[name] |= changes
         params = {
-            name: _read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
+            name: read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
         _check_cases(params)
         return cls(path.stem, params, defaults, own[0].start if own else ())
@@ -308,9 +308,20 @@ class SearchSpace:
         )
 
 
-def _read_param(
-    name: str, entry: Mapping[str, Any], cores: int, flags: Collection[str]
+def read_param(
+    name: str, entry: Mapping[str, Any], cores: int, flags: Collection[str] = ()
 ) -> Range | Choices:
+    """Read an entry of ``params``: what values it allows.
+
+    Args:
+        name: Name of the param.
+        entry: The entry.
+        cores: CPUs of a trial: the highest number of threads offered.
+        flags: Instruction sets of the CPU.
+
+    Raises:
+        ConfigError: If it cannot be read.
+    """
     kind = entry.get("type")
     try:
         if kind in ("int", "float"):

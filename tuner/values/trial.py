@@ -250,6 +250,7 @@ class TrialResult:
         log_tail: Last lines of the worker's own output when it failed.
         discarded: Disturbed measurements of this trial that were thrown away before this one.
         accuracy_from: Source of the accuracies, in words, if not this training.
+        reported: Further figures that a user's program reported, by name.
     """
 
     trial: Trial
@@ -264,6 +265,7 @@ class TrialResult:
     log_tail: str = ""
     discarded: tuple[Measurement, ...] = ()
     accuracy_from: str = ""
+    reported: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def usable(self) -> bool:
@@ -303,6 +305,7 @@ class TrialResult:
     def metrics(self) -> Mapping[str, float]:
         """Every known figure, by its name in logs and constraints."""
         figures: dict[str, Any] = {
+            **self.reported,
             "val_accuracy": self.val_accuracy,
             "test_accuracy": self.test_accuracy,
         }

@@ -1,1 +1,1 @@
-"""A user's own training program: its fastest runtime setting, proven against its own."""
+"""A user's own training program: its fastest setting and params, proven against its own."""

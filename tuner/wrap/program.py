@@ -9,7 +9,7 @@ import site
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ from tuner.config.catalogue import tuner_home
 from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ConfigError, RuntimeUnavailable
+from tuner.values.trial import Params, Trial
+from tuner.wrap.goal import Goal
+from tuner.wrap.params import SEED, ParamSpace, document_of_params, fill, variables_of_params
 
 INJECTED = Path(__file__).parents[1] / "worker_api" / "injected"
-REPORTS, STOP = "report.jsonl", "stop"
-REPORT_VARIABLE = "TUNER_REPORT"
+REPORTS, STOP, PARAMS = "report.jsonl", "stop", "params.json"
+REPORT_VARIABLE, PARAMS_VARIABLE = "TUNER_REPORT", "TUNER_PARAMS"
 _PATHS = ("PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LUA_PATH", "LUA_CPATH")
 _NETWORK = ("hosts", "resolv.conf", "ssl", "ca-certificates", "pki")
 _OF_THE_TUNER = ("TUNER_", "MLFLOW_")  # where results go, and passwords for it
@@ -53,7 +56,9 @@ class Program:
         confined: Whether it runs in a sandbox.
         step: Regular expression on its output: each match is a step of the training. Empty for
             none.
-        metric: Regular expression on its output with a group named ``accuracy``. Empty for none.
+        metric: Regular expression on its output whose named groups are figures. Empty for none.
+        params: Its params, whose values replace their names in braces in the command.
+        goal: The figure that tells how well it has trained.
     """
 
     argv: tuple[str, ...]
@@ -63,6 +68,8 @@ class Program:
     confined: bool = True
     step: str = ""
     metric: str = ""
+    params: ParamSpace = field(default_factory=ParamSpace)
+    goal: Goal = field(default_factory=Goal)
 
     @property
     def name(self) -> str:
@@ -102,21 +109,33 @@ class Program:
                 if name.endswith("_THREADS") or name.startswith(("OMP_", "KMP_", "MKL_", "LD_"))
             },
             "settings": [self.confined, self.network, self.step, self.metric],
+            "goal": repr(self.goal),
+            "params": repr(self.params),
         }
 
     def _is_file(self, argument: str) -> bool:
         return os.path.isfile(self.folder / argument)  # noqa: PTH113 - takes what is no path
 
-    def command(self, own: WorkerFolder) -> list[str]:
+    def arguments(self, trial: Trial) -> list[str]:
+        """Return the command with the values of a trial's params, and its seed."""
+        names = {**self.params.params, SEED: None}
+        return fill(self.argv, names, {**self.values(trial.params), SEED: trial.seed})
+
+    def values(self, setting: Params) -> Params:
+        """Return the values of its params: those of a setting, or its own."""
+        return self.params.part_of(setting) or self.params.default
+
+    def command(self, own: WorkerFolder, trial: Trial) -> list[str]:
         """Return the command line that starts it, sandbox included.
 
         Args:
             own: Folder for this run; what the program writes goes below it.
+            trial: The run.
 
         Raises:
             RuntimeUnavailable: If it needs a sandbox and none works here.
         """
-        argv = [str(self.executable), *self.argv[1:]]
+        argv = [str(self.executable), *self.arguments(trial)[1:]]
         if not self.confined:
             return argv
         (own.path / "home").mkdir(exist_ok=True)
@@ -151,6 +170,7 @@ class Program:
     def check(self) -> None:
         """Raise ``ConfigError`` or ``RuntimeUnavailable`` if it cannot be run here."""
         _ = self.executable
+        self.arguments(Trial(0, {}))
         missing = [each for each in self.readable if not each.exists()]
         if missing:
             raise ConfigError(f"--allow-read {missing[0]}: there is no such file or folder")
@@ -247,18 +267,28 @@ def _interpreter_of(script: Path) -> str:
 
 
 def environment_of(
-    program: Program, own: WorkerFolder, variables: Mapping[str, str]
+    program: Program, own: WorkerFolder, trial: Trial, variables: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the environment of one run.
 
     Args:
         program: The program.
-        own: Folder of this run.
-        variables: What the runtime setting sets.
+        own: Folder of this run; the values of the params are written to a file in it.
+        trial: The run.
+        variables: What its runtime setting sets.
     """
     base = {**program.environment, **variables}
+    values = program.values(trial.params)
     path = f"{INJECTED}:{base.get('PYTHONPATH', '')}".rstrip(":")
-    found = {**base, "PYTHONPATH": path, REPORT_VARIABLE: str(own.path / REPORTS)}
+    found = {
+        **base,
+        **variables_of_params(values, trial.seed),
+        "PYTHONPATH": path,
+        REPORT_VARIABLE: str(own.path / REPORTS),
+    }
+    if values:
+        own.write(PARAMS, document_of_params(values))
+        found[PARAMS_VARIABLE] = str(own.path / PARAMS)
     if program.confined:
         found["HOME"] = str(own.path / "home")
     if program.step or program.metric:

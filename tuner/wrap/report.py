@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tuner.progress import format_seconds, printable
-from tuner.values.trial import Params, TrialKind, TrialResult, TrialStatus
-from tuner.wrap.comparison import CONFIDENCE
-from tuner.wrap.result import WrapResult
+from tuner.values.trial import Params, Trial, TrialKind, TrialResult, TrialStatus
+from tuner.wrap.comparison import CONFIDENCE, Proof
+from tuner.wrap.params import holes, text_of
+from tuner.wrap.result import Tested, WrapResult
 
 VERSION = 1
 SPEED_ONLY = "speed only; accuracy not checked"
 
 
 def describe(result: WrapResult) -> str:
-    """Return the report: the answer, how to use it, what each knob did, and all settings."""
-    parts = [answer(result), "\n".join(_knobs(result)), "\n".join(_table(result))]
+    """Return the report: the answer, how to use it, what each knob did, and all runs."""
+    parts = [
+        answer(result),
+        "\n".join(_knobs(result)),
+        "\n".join(_settings(result)),
+        "\n".join(_params(result)),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -36,10 +42,12 @@ def document(result: WrapResult) -> dict[str, Any]:
         "measured": _measured(result),
         "progress_from": result.source,
         "environment": dict(result.variables),
+        "params": result.program.params.part_of(result.best),
         "proven": result.proven,
         "speedup": [proof.speedup.value, proof.speedup.low, proof.speedup.high] if proof else None,
         "pairs": proof.pairs if proof else 0,
         "accuracy": accuracy(result),
+        "goal": result.program.goal.name,
         "knobs": [
             {"name": each.knob, "value": each.value, "speedup": each.speedup}
             for each in result.effects
@@ -52,6 +60,7 @@ def document(result: WrapResult) -> dict[str, Any]:
                 "reason": each.reason,
                 "seconds": each.measurement.train_time_s if each.measurement else None,
                 "accuracy": each.val_accuracy,
+                "figures": dict(each.reported),
             }
             for each in result.runs
         ],
@@ -61,21 +70,32 @@ def document(result: WrapResult) -> dict[str, Any]:
 
 
 def accuracy(result: WrapResult) -> str:
-    """Return what is known of the accuracy, in a few words."""
-    proof = result.proof
-    if proof is None or proof.accuracy is None:
+    """Return what is known of the accuracy, or another goal, in a few words."""
+    return _kept(result, result.proof)
+
+
+def _kept(result: WrapResult, proof: Proof | None) -> str:
+    goal = result.program.goal
+    if proof is None or proof.reached is None:
         return SPEED_ONLY
-    own, changed = proof.accuracy
+    own, changed = map(goal.shown, proof.reached)
     kept = "no loss is proven" if proof.no_loss else "no loss is not proven"
     if proof.no_loss is None:
         kept = "the same in every run, so other seeds may differ"
-    return f"accuracy {changed:.2%} against {own:.2%}, {kept}".replace("%", " %")
+    return f"{goal.name} {changed} against {own}, {kept}"
 
 
 def _answer(result: WrapResult) -> Iterator[str]:
-    proof, name = result.proof, printable(result.program.name)
-    if result.failed is not None:
-        status, reason = result.failed.status.value, printable(result.failed.reason)
+    yield from _headline(result)
+    yield from _notes(result)
+
+
+def _headline(result: WrapResult) -> Iterator[str]:
+    """Yield the answer in a sentence, and the command to use if there is one."""
+    proof, name, chosen = result.proof, printable(result.program.name), result.chosen
+    without_loss = f" at no loss of {result.program.goal.name}"
+    if chosen and chosen.failed:
+        status, reason = chosen.failed.status.value, printable(chosen.failed.reason)
         yield f"{name}: nothing is proven, as a run of the proof failed: {status}: {reason}."
     elif proof is None and len(result.runs) < 2:
         yield f"{name}: there was no time to try a setting; --budget gives it more seconds."
@@ -83,19 +103,27 @@ def _answer(result: WrapResult) -> Iterator[str]:
         yield f"{name}: there was no time for a proof; the same command resumes the study."
     elif proof is None:
         yield f"{name}: no setting was found that is faster than its own environment."
-    elif not proof.faster:
+    elif not result.proven:
+        sought = without_loss if result.program.params else ""
         yield (
-            f"{name}: no setting is proven to be faster; the best makes it "
-            f"{_interval(result)} as fast."
+            f"{name}: no setting is proven to be faster{sought}; the best makes it "
+            f"{_interval(proof)} as fast."
         )
     else:
-        yield f"{name} runs {_interval(result)} as fast with"
+        found = without_loss if chosen and chosen.changes_params else ""
+        yield f"{name} runs {_interval(proof)} as fast{found} with"
         yield ""
-        words = [f"{key}={shlex.quote(value)}" for key, value in result.variables.items()]
-        yield f"    {' '.join(words)} {shlex.join(result.program.argv)}"
+        yield f"    {command_line(result)}"
         yield ""
-    known = accuracy(result)
+
+
+def _notes(result: WrapResult) -> Iterator[str]:
+    """Yield what has to be known beside the answer."""
+    proof, known = result.proof, accuracy(result)
     yield f"Measured: {_measured(result)}. {known[0].upper()}{known[1:]}."
+    if result.program.params and proof and proof.reached and proof.no_loss is None:
+        yield "Nothing can be proven of other seeds: let the program take {seed} or TUNER_SEED."
+    yield from (_other(result, each) for each in result.tested if each is not result.chosen)
     disturbed = sum(bool(each.measurement and each.measurement.disturbed) for each in result.runs)
     if disturbed:
         yield (
@@ -106,17 +134,43 @@ def _answer(result: WrapResult) -> Iterator[str]:
         yield "It ran without a sandbox (--no-sandbox)."
 
 
-def _interval(result: WrapResult) -> str:
-    assert result.proof is not None
-    speedup = result.proof.speedup
+def command_line(result: WrapResult) -> str:
+    """Return the program's command with the best setting, as a shell takes it."""
+    program = result.program
+    in_command = holes(program.argv)
+    variables = {
+        **result.variables,
+        **{
+            f"TUNER_PARAM_{name.upper()}": text_of(value)
+            for name, value in program.params.part_of(result.best).items()
+            if name not in in_command
+        },
+    }
+    words = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
+    return " ".join([*words, shlex.join(program.arguments(Trial(0, result.best)))])
+
+
+def _other(result: WrapResult, tested: Tested) -> str:
+    if tested.failed:
+        found = f"a run failed: {tested.failed.status.value}: {printable(tested.failed.reason)}"
+    elif tested.proof is None:
+        found = "its runs are not done"
+    else:
+        found = f"{_interval(tested.proof)} as fast; {_kept(result, tested.proof)}"
+    return f"Tested as well: {_setting(tested.setting)}: {found}."
+
+
+def _interval(proof: Proof) -> str:
+    speedup = proof.speedup
     return (
         f"{speedup.value:.2f} times ({CONFIDENCE:.0%} interval {speedup.low:.2f} to "
-        f"{speedup.high:.2f}, {result.proof.pairs} pairs of runs)"
+        f"{speedup.high:.2f}, {proof.pairs} pairs of runs)"
     ).replace("%", " %")
 
 
 def _measured(result: WrapResult) -> str:
-    if result.window is None:
+    whole_runs = result.chosen and result.proof and result.proof.reached
+    if result.window is None or whole_runs:
         return "the wall time of whole runs"
     source = result.source.removeprefix("hook ")
     by = {"output": "its output", "reports": "its own reports"}.get(source, source)
@@ -135,36 +189,70 @@ def _knobs(result: WrapResult) -> Iterator[str]:
             yield f"  {each.knob:<24}{each.speedup:.2f} times as fast with {each.value}"
 
 
-def _table(result: WrapResult) -> Iterator[str]:
-    runs = [each for each in result.runs if each.trial.kind is not TrialKind.VERIFY]
-    default = next((each for each in runs if each.trial.kind is TrialKind.DEFAULT), None)
-    if default is None or default.measurement is None:
+def _settings(result: WrapResult) -> Iterator[str]:
+    """Yield the table of the runtime settings."""
+    runs = [each for each in _searched(result) if not _changed(result, each)]
+    if not runs or runs[0].measurement is None:
         return
-    rows = [
-        ("setting", "seconds", "times as fast", "threads", ""),
-        *((_setting(each.trial.params), *_figures(each, default)) for each in runs),
-    ]
+    own_s = runs[0].measurement.train_time_s
+    rows = [("setting", "seconds", "times as fast", "threads", "")]
+    for each in runs:
+        measured = each.measurement
+        if measured is None or each.status is not TrialStatus.COMPLETE:
+            figures = ("", "", "", f"{each.status.value}: {printable(each.reason)}")
+        else:
+            train_s = measured.train_time_s
+            figures = (
+                format_seconds(train_s),
+                f"{own_s / train_s:.2f}",
+                str(measured.threads_seen or ""),
+                measured.disturbed,
+            )
+        rows.append((_setting(each.trial.params), *figures))
+    yield from _table(rows)
+
+
+def _params(result: WrapResult) -> Iterator[str]:
+    """Yield the table of the params: whole runs at the fastest runtime setting."""
+    goal, runs = result.program.goal, _searched(result)
+    changed = [each for each in runs if _changed(result, each)]
+    if not changed or runs[0].measurement is None:
+        return
+    own_s = runs[0].measurement.wall_time_s
+    rows = [("params", "seconds", "times as fast", goal.name, "")]
+    for each in (runs[0], *changed):
+        figure, measured = goal.of(each), each.measurement
+        shown = "" if figure is None else goal.shown(figure)
+        params = _setting(result.program.params.part_of(each.trial.params))
+        if measured is None or each.status is not TrialStatus.COMPLETE:
+            note = f"{each.status.value}: {printable(each.reason)}"
+            rows.append((params, "", "", shown, note))
+        else:
+            wall_s = measured.wall_time_s
+            faster = f"{own_s / wall_s:.2f}"
+            rows.append((params, format_seconds(wall_s), faster, shown, measured.disturbed))
+    yield from _table(rows)
+
+
+def _searched(result: WrapResult) -> list[TrialResult]:
+    """Return the runs before the proof: the program as it is, then the others."""
+    runs = [each for each in result.runs if each.trial.kind is not TrialKind.VERIFY]
+    return sorted(runs, key=lambda each: (not each.trial.is_default, each.trial.number))
+
+
+def _changed(result: WrapResult, run: TrialResult) -> bool:
+    return bool(result.program.params.part_of(run.trial.params))
+
+
+def _table(rows: Sequence[tuple[str, str, str, str, str]]) -> Iterator[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for setting, seconds, ratio, threads, note in rows:
-        yield (
-            f"{setting:<{widths[0]}}  {seconds:>{widths[1]}}  {ratio:>{widths[2]}}  "
-            f"{threads:>{widths[3]}}  {note}"
-        ).rstrip()
+    for name, *figures, note in rows:
+        shown = "  ".join(
+            f"{each:>{width}}" for each, width in zip(figures, widths[1:], strict=True)
+        )
+        yield f"{name:<{widths[0]}}  {shown}  {note}".rstrip()
 
 
 def _setting(params: Params) -> str:
     words = [f"{name.replace('_', ' ')} {value}" for name, value in params.items()]
     return printable(", ".join(words)) or "as it is"
-
-
-def _figures(run: TrialResult, default: TrialResult) -> tuple[str, str, str, str]:
-    measured, own = run.measurement, default.measurement
-    assert own is not None
-    if measured is None or run.status is not TrialStatus.COMPLETE:
-        return "", "", "", f"{run.status.value}: {printable(run.reason)}"
-    return (
-        format_seconds(measured.train_time_s),
-        f"{own.train_time_s / measured.train_time_s:.2f}",
-        str(measured.threads_seen or ""),
-        measured.disturbed,
-    )

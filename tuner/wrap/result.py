@@ -13,6 +13,30 @@ from tuner.wrap.steps import Window
 
 
 @dataclass(frozen=True)
+class Tested:
+    """A setting that interleaved runs compared with the program as it is.
+
+    Attributes:
+        setting: The setting, and values of the program's params.
+        proof: How it compares; ``None`` if too few runs are done.
+        failed: The run that failed, which ends the comparison.
+        changes_params: Whether it changes the program's params.
+    """
+
+    setting: Params
+    proof: Proof | None
+    failed: TrialResult | None = None
+    changes_params: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether it is proven to be faster, and to lose nothing if it changes params."""
+        if self.proof is None or self.failed:
+            return False
+        return self.proof.faster and (self.proof.no_loss is True or not self.changes_params)
+
+
+@dataclass(frozen=True)
 class WrapResult:
     """What a study found.
 
@@ -24,9 +48,7 @@ class WrapResult:
         best: The fastest setting; empty if none is faster than the program's own environment.
         variables: What it sets in the environment.
         effects: What each knob changed.
-        proof: How the fastest setting compares with the program's own environment; ``None`` if
-            there was nothing to prove, no time, or a run failed.
-        failed: The run of the proof that failed.
+        tested: The settings that were compared with the program as it is, in order.
         elapsed_s: Seconds that the study took.
         study_id: Its id.
         facts: The machine, and what was measured with.
@@ -39,13 +61,22 @@ class WrapResult:
     best: Params
     variables: Mapping[str, str]
     effects: Sequence[Effect]
-    proof: Proof | None
-    failed: TrialResult | None
+    tested: Sequence[Tested]
     elapsed_s: float
     study_id: str
     facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def chosen(self) -> Tested | None:
+        """The first setting that is proven, else the first that was tested."""
+        return next((each for each in self.tested if each.proven), next(iter(self.tested), None))
+
+    @property
+    def proof(self) -> Proof | None:
+        """How the chosen setting compares with the program as it is."""
+        return self.chosen.proof if self.chosen else None
+
+    @property
     def proven(self) -> bool:
         """Whether a setting is proven to be faster."""
-        return self.proof is not None and self.proof.faster
+        return self.chosen is not None and self.chosen.proven

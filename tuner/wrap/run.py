@@ -148,11 +148,11 @@ class _Watch:
         self._runner, self._trial, self._aim = runner, trial, aim
         self._own, self._output = own, output
         program = runner.program
-        self._progress = Progress(own, output, program.step, program.metric)
+        self._progress = Progress(own, output, program.step, program.metric, program.goal)
         variables = variables_of(runner.knobs, trial.params, program.environment)
         self._asked = variables
         self._marker = f"{runner.marker}/{trial.name}/"
-        environment = environment_of(program, own, variables)
+        environment = environment_of(program, own, trial, variables)
         self._began_s = time.monotonic()
         if not aim.steps:
             own.touch("unhook")
@@ -162,7 +162,7 @@ class _Watch:
                 [
                     *custody(runner.cores, runner.memory_limit_bytes, MAX_BYTES),
                     *("sh", "-c", _HOLD, "hold", "setpriv", "--pdeathsig", "KILL", "--"),
-                    *program.command(own),
+                    *program.command(own, trial),
                 ],
                 stdin=held.fileno(),
                 stdout=output,
@@ -380,6 +380,7 @@ class _Watch:
             reason=reason,
             iterations=marks[-1].step if marks else 0,
             val_accuracy=self._progress.accuracy,
+            reported=dict(self._progress.figures),
             measurement=measurement(usage, train_s, wall_s, self._runner.limits),
             log_tail="" if status.usable else tail,
         )

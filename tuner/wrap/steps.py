@@ -1,4 +1,4 @@
-"""How far a program has trained: its own reports, those of a hook, or matches in its output.
+"""What a program has reached: by its own reports, those of a hook, or lines of its output.
 
 A report is a line of JSON in the file that ``TUNER_REPORT`` names; ``docs/wrap.md`` describes it.
 Only differences of its times count, so a program may use any clock that runs evenly.
@@ -20,6 +20,8 @@ from typing import IO, Any
 
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ProtocolError
+from tuner.wrap.goal import ACCURACY, Goal
+from tuner.wrap.loglines import read_log_line
 from tuner.wrap.program import REPORTS
 
 VERSION = 1
@@ -33,6 +35,9 @@ _MAX_STEP = 2**53
 _MAX_CLOCK_S = 1e12
 _MAX_GAPS = 0.05  # of the intervals: if more are long, they are no pauses
 _NAME_LETTERS = 40
+_MAX_FIGURES = 50  # that a program reports, by name
+_FIGURE = re.compile(r"[A-Za-z_][\w ./-]{0,39}")
+_OF_TRAINING = ("train", "training")  # splits whose figures say nothing of quality
 _WARM_UP_S, _WARM_UP_STEPS = 1.0, 3  # after the first mark, whichever is longer
 _MIN_STEPS = 5  # of a window
 _FIRST_PART = 0.8
@@ -73,21 +78,29 @@ class Progress:
         own: Folder of the run, where the reports appear.
         output: The program's output.
         step: Regular expression: each match in the output is a step. Empty for none.
-        metric: Regular expression with a group ``accuracy``. Empty for none.
+        metric: Regular expression whose named groups are figures. Empty for none.
+        goal: The figure that tells how well the program has trained.
     """
 
     own: WorkerFolder
     output: IO[bytes]
     step: str = ""
     metric: str = ""
-    accuracy: float | None = None
-    """The last accuracy that was reported, as a fraction."""
+    goal: Goal = field(default_factory=Goal)
+    figures: dict[str, float] = field(default_factory=dict)
+    """The last figures that were reported, by name."""
     _marks: dict[str, list[Mark]] = field(default_factory=lambda: defaultdict(list))
     _reports_at: int = 0
     _output_at: int = 0
     _line_number: int = 0
     _matches: int = 0
     _rest: bytes = b""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The last accuracy that was reported, as a fraction; ``None`` without any."""
+        value = Goal(ACCURACY).choose(self.figures)
+        return value / 100 if value is not None and value > 1 else value
 
     @property
     def source(self) -> str:
@@ -117,15 +130,14 @@ class Progress:
 
         Raises:
             ProtocolError: If something was reported that may not be.
-            ArithmeticError: If the accuracy is no finite number.
+            ArithmeticError: If the figure of the goal is no finite number.
         """
         while self._read_reports() and last:
             pass
-        if self.step or self.metric:
-            while self._read_output() and last:
-                pass
-            if last:
-                self._match(self._rest)
+        while self._read_output() and last:
+            pass
+        if last:
+            self._match(self._rest)
 
     def _read_reports(self) -> bool:
         data = self.own.read(REPORTS, _READ_BYTES, self._reports_at)
@@ -141,9 +153,9 @@ class Progress:
         return end > 0
 
     def _take(self, report: Mapping[str, Any], now: float) -> None:
-        accuracy = report["metrics"].get("accuracy")
-        if accuracy is not None:
-            self._note_accuracy(accuracy)
+        if report["split"] not in _OF_TRAINING:
+            for name, value in report["metrics"].items():
+                self._note(name, value)
         if report["step"] is None:
             return
         hook = report["hook"]
@@ -181,16 +193,26 @@ class Progress:
             self._matches += found
             self._add("output", Mark(self._matches, time.monotonic()))
         for match in re.finditer(self.metric, text) if self.metric else ():
-            if match["accuracy"] is not None:
-                self._note_accuracy(_number(match["accuracy"]))
+            for name, value in match.groupdict().items():
+                if value is not None:
+                    self._note(name, _number(value))
+        if told := read_log_line(text):
+            for name, figure in told.metrics.items():
+                self._note(name, figure)
+            time_s = time.monotonic() if told.time_s is None else told.time_s
+            marks = self._marks.get(told.source) or [Mark(-1, -math.inf)]
+            if told.step is not None and marks[-1].step < told.step < _MAX_STEP:
+                self._add(told.source, Mark(told.step, max(time_s, marks[-1].time_s)))
 
-    def _note_accuracy(self, value: float) -> None:
-        if not math.isfinite(value):
-            raise ArithmeticError(f"the accuracy is {value}")
-        accuracy = value / 100 if 1 < value <= 100 else value
-        if not 0 <= accuracy <= 1:
+    def _note(self, name: str, value: float) -> None:
+        of_goal = self.goal.choose({name: value}) is not None
+        if of_goal and not math.isfinite(value):
+            raise ArithmeticError(f"the {self.goal.name} is {value}")
+        if Goal(ACCURACY).choose({name: value}) is not None and not 0 <= value <= 100:
             raise ProtocolError(f"the accuracy must be from 0 to 1, or to 100 %, got {value:g}")
-        self.accuracy = accuracy
+        known = name in self.figures or len(self.figures) < _MAX_FIGURES
+        if of_goal or (known and _FIGURE.fullmatch(name) and math.isfinite(value)):
+            self.figures[name] = value
 
 
 def _parse(line: bytes, number: int) -> dict[str, Any]:
@@ -201,6 +223,7 @@ def _parse(line: bytes, number: int) -> dict[str, Any]:
             "step": None if step is None else int(step),
             "t": None if at is None else float(at),
             "metrics": {name: float(value) for name, value in report.get("metrics", {}).items()},
+            "split": str(report.get("split", "")),
             "hook": str(report.get("hook", ""))[:_NAME_LETTERS],
             "pid": str(report.get("pid", ""))[:_NAME_LETTERS],
         }

@@ -1,11 +1,10 @@
-"""A study of a program: run it as it is, try settings one by one, and prove the fastest."""
+"""A study of a program: run it as it is, try settings and params, and prove the fastest."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,14 @@ from tuner.trials.session import remove_worker_folders
 from tuner.trials.setup import claim_cores
 from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, NoTrialSucceeded
-from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
-from tuner.wrap.comparison import MIN_PAIRS, compare
+from tuner.values.trial import Params, Trial, TrialKind, TrialResult
+from tuner.wrap.comparison import MIN_PAIRS, seconds
 from tuner.wrap.descent import Descent
+from tuner.wrap.goal import Goal
 from tuner.wrap.knobs import Knob, find_knobs, variables_of
+from tuner.wrap.param_search import ParamSearch
 from tuner.wrap.program import Program
+from tuner.wrap.proving import Proving
 from tuner.wrap.report import answer, describe, document
 from tuner.wrap.result import WrapResult
 from tuner.wrap.run import Aim, Runner, Seen
@@ -35,7 +37,9 @@ EXPERIMENT = "programs"
 _BEATEN = 1.3  # times as slow as the best so far: such a run is ended
 _PAIRS = 6  # of interleaved runs, if there is time
 _RESERVED = 0.4  # of the budget, at most, for these
+_RACED = 0.25  # of the budget, at most, for runtime settings where there are params too
 _IN_RUNS = 10.0  # length of a study in whole runs, unless it is given
+_IN_RUNS_WITH_PARAMS = 30.0
 _IN_STEPS_S = 300.0  # length of a study whose runs can be cut short
 _LEAST_S = 60.0  # length of any study that nobody asked to be shorter
 _MEASURED = 1 / 60  # of the budget: steps of one run
@@ -138,6 +142,7 @@ class _Study:
         )
         self._outbox = Outbox(self._tracker, lambda _: contextlib.nullcontext(), progress.message)
         find_knobs([], 1, [], own=request.knobs, without=request.without)  # refuses unknown names
+        self._proving = Proving(self._folder, program, self._prove_by)
         self._knobs: list[Knob] = []
         self._window: Window | None = None
 
@@ -152,6 +157,7 @@ class _Study:
                 self._folder.save(framework=self._request.program.name, dataset="own")
                 self._default()
                 self._search()
+                self._search_params()
                 self._prove()
         except KeyboardInterrupt:
             self._finish(complete=False)
@@ -173,7 +179,7 @@ class _Study:
             trial = Trial(0, {}, TrialKind.DEFAULT)
             aim = Aim(
                 measured_s=measured_s,
-                whole=bool(self._request.program.metric),
+                whole=self._reads_quality,
                 time_limit_s=_FIRST_LIMIT_S,
             )
             result, seen = self._runner.run(trial, aim)
@@ -185,6 +191,7 @@ class _Study:
                 )
             self._keep(result)
             self._folder.save(default=_facts_of(seen))
+        self._require_quality()
         facts = self._folder.facts["default"]
         self._window = Window(*facts["window"]) if facts["window"] else None
         self._source = str(facts["source"])
@@ -195,12 +202,34 @@ class _Study:
             own=self._request.knobs,
             without=self._request.without,
         )
-        if not self._knobs:
+        clash = {each.name for each in self._knobs} & {*self._request.program.params.params}
+        if clash:
+            raise ConfigError(
+                f"the param {min(clash)} has the name of a knob; give it another one, or add "
+                f"--without {min(clash)}"
+            )
+        if not self._knobs and not self._request.program.params:
             raise ConfigError(
                 "the program loads no library of known settings, or ended too soon to see it; "
                 "--knob VARIABLE=value,… names variables of its own"
             )
         self._runner.knobs = self._knobs
+
+    @property
+    def _reads_quality(self) -> bool:
+        """Whether the user asked for something that only whole runs show."""
+        program = self._request.program
+        return bool(program.metric or program.params or program.goal != Goal())
+
+    def _require_quality(self) -> None:
+        program = self._request.program
+        if not self._reads_quality or program.goal.of(self._first) is not None:
+            return
+        raise ConfigError(
+            f"the program told no {program.goal.name}, which must not get worse; let it report "
+            f"it (docs/wrap.md), or add --metric '{program.goal.name}[:=] *"
+            rf"(?P<{program.goal.name}>\S+)'"
+        )
 
     @property
     def _first(self) -> TrialResult:
@@ -210,6 +239,8 @@ class _Study:
     def _budget_s(self) -> float:
         if self._request.budget_s:
             return self._request.budget_s
+        if self._request.program.params:
+            return max(_IN_STEPS_S, _IN_RUNS_WITH_PARAMS * self._wall_s)
         in_runs_s = max(_LEAST_S, _IN_RUNS * self._wall_s)
         if not self._window:
             return in_runs_s
@@ -225,35 +256,75 @@ class _Study:
     # -- the search -------------------------------------------------------------------------------
 
     def _descent(self) -> Descent:
-        tried = self._folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
-        return Descent(self._knobs, [(each.trial.params, _seconds(each)) for each in tried])
+        return Descent(self._knobs, [(each.trial.params, seconds(each)) for each in self._raced])
+
+    @property
+    def _raced(self) -> list[TrialResult]:
+        """The runs with the program's own params."""
+        part_of = self._request.program.params.part_of
+        return [each for each in self._tried if not part_of(each.trial.params)]
+
+    @property
+    def _tried(self) -> list[TrialResult]:
+        return self._folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
+
+    @property
+    def _left_s(self) -> float:
+        return self._budget_s - self._folder.elapsed_s
 
     def _search(self) -> None:
         """Try one setting after the other, until none is left or the rest is for the proof."""
         self._progress.phase("search", f"{len(self._knobs)} knobs")
-        if self._folder.facts.get("pairs"):
+        if self._proving.begun:
             return
         while (setting := self._descent().next) is not None:
-            best_s = min(_seconds(each) for each in self._tried())
+            best_s = min(seconds(each) for each in self._raced)
             cost_s = self._cost_s(_BEATEN * best_s)
-            left_s = self._budget_s - self._folder.elapsed_s
-            if left_s - cost_s < min(
-                2 * MIN_PAIRS * self._cost_s(best_s), _RESERVED * self._budget_s
-            ):
+            kept_s = min(2 * MIN_PAIRS * self._cost_s(best_s), _RESERVED * self._budget_s)
+            if self._request.program.params:
+                kept_s = (1 - _RACED) * self._budget_s
+            if self._left_s - cost_s < kept_s:
                 return
-            number = 1 + max((each.trial.number for each in self._tried()), default=0)
-            trial = Trial(number, setting, TrialKind.SEARCH)
-            self._progress.trial_started(trial)
             aim = Aim(
                 window=self._window,
                 whole=not self._window,
                 beaten_s=_BEATEN * best_s,
-                time_limit_s=_SLOWEST * self._wall_s + 60,
+                time_limit_s=self._limit_s,
             )
-            self._measure(trial, aim)
+            self._measure(self._next_trial(setting), aim)
 
-    def _tried(self) -> list[TrialResult]:
-        return self._folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
+    def _search_params(self) -> None:
+        """Try params at the fastest runtime setting, until the rest of the time is for proofs."""
+        if not self._request.program.params or self._proving.begun:
+            return
+        self._progress.phase("search", "params")
+        setting = self._descent().best
+        while True:
+            search = self._param_search()
+            limit_s = min(self._wall_s, search.best_s)
+            kept_s = min(2 * MIN_PAIRS * (self._wall_s + limit_s), _RESERVED * self._budget_s)
+            if self._left_s - limit_s < kept_s:
+                return
+            trial = self._next_trial({**setting, **search.next()})
+            self._measure(trial, Aim(whole=True, beaten_s=limit_s, time_limit_s=self._limit_s))
+
+    def _param_search(self) -> ParamSearch:
+        program = self._request.program
+        runs = [each for each in self._tried if each not in self._raced]
+        needed = program.goal.of(self._first)
+        assert needed is not None
+        return ParamSearch(program.params, program.goal, needed, runs)
+
+    def _next_trial(self, setting: Params) -> Trial:
+        number = 1 + max(each.trial.number for each in self._tried)
+        trial = Trial(number, setting, TrialKind.SEARCH)
+        self._progress.trial_started(trial)
+        return trial
+
+    @property
+    def _limit_s(self) -> float:
+        """Wall time after which a run hangs."""
+        return _SLOWEST * self._wall_s + 60
 
     def _cost_s(self, train_s: float) -> float:
         """Return the wall time of a run whose measured part takes this long."""
@@ -279,59 +350,38 @@ class _Study:
     # -- the proof --------------------------------------------------------------------------------
 
     def _prove(self) -> None:
-        """Run the fastest setting and the program as it is in turns."""
-        facts = self._folder.facts
-        if not facts.get("pairs"):
-            best = self._descent().best
-            count = self._affordable_pairs() if best else 0
-            self._folder.save(pairs=count, best=best)
-        best, count = facts["best"], facts["pairs"]
-        if not count:
-            return
-        self._progress.phase("verify", f"{count} pairs of runs")
-        done = {each.trial.number for each in self._folder.results(TrialKind.VERIFY)}
-        for number in range(2 * count):
-            if {number, number ^ 1} <= done:  # both of a pair, or it is run again
-                continue
-            # own, best, best, own: so a drift of the machine's speed cancels out
-            own = number % 4 in (0, 3)
-            trial = Trial(number, {} if own else best, TrialKind.VERIFY)
-            self._progress.trial_started(trial)
-            steps = None if self._proves_by_whole_runs else self._window
-            limit_s = _SLOWEST * self._wall_s + 60
-            aim = Aim(window=steps, whole=not steps, time_limit_s=limit_s)
-            result = self._measure(trial, aim)
-            if math.isinf(_seconds(result)):
-                return
+        """Run the fastest settings and the program as it is in turns."""
+        self._progress.phase("verify", "in turns with the program as it is")
+        best = self._descent().best
+        finalists: list[Params] = [best] if best else []
+        if self._request.program.params:
+            finalists = [each.trial.params for each in self._param_search().finalists] + finalists
+        self._proving.run(finalists, self._affordable_pairs)
+
+    def _prove_by(self, trial: Trial) -> TrialResult:
+        self._progress.trial_started(trial)
+        steps = None if self._proves_by_whole_runs else self._window
+        return self._measure(trial, Aim(window=steps, whole=not steps, time_limit_s=self._limit_s))
 
     @property
     def _proves_by_whole_runs(self) -> bool:
         """Whether accuracy is read, which a part of a run does not show."""
-        return bool(self._request.program.metric) or self._first.val_accuracy is not None
+        return self._request.program.goal.of(self._first) is not None
 
-    def _affordable_pairs(self) -> int:
-        left_s = self._budget_s - self._folder.elapsed_s
-        best_s = min(_seconds(each) for each in self._tried())
-        pair_s = self._cost_s(_seconds(self._first)) + self._cost_s(best_s)
+    def _affordable_pairs(self, setting: Params, first: bool) -> int:
+        """Return how many pairs of runs there is time for; enough for a proof of the first."""
+        took = next(each for each in self._tried if each.trial.params == setting)
+        pair_s = self._cost_s(seconds(self._first)) + self._cost_s(seconds(took))
         if self._proves_by_whole_runs:
-            pair_s = 2 * self._wall_s
-        return max(MIN_PAIRS, min(_PAIRS, int(left_s / pair_s)))
+            assert took.measurement is not None
+            pair_s = self._wall_s + took.measurement.wall_time_s
+        pairs = min(_PAIRS, int(self._left_s / pair_s))
+        return max(MIN_PAIRS, pairs) if first else pairs * (pairs >= MIN_PAIRS)
 
     # -- the result -------------------------------------------------------------------------------
 
     def _runs(self) -> list[TrialResult]:
         return self._folder.results(TrialKind.DEFAULT, TrialKind.SEARCH, TrialKind.VERIFY)
-
-    def _pairs(self) -> list[tuple[TrialResult, TrialResult]]:
-        runs = {each.trial.number: each for each in self._folder.results(TrialKind.VERIFY)}
-        pairs = []
-        for first in range(0, 2 * int(self._folder.facts.get("pairs", 0)), 2):
-            both = [runs.get(first), runs.get(first + 1)]
-            own = next((each for each in both if each and not each.trial.params), None)
-            changed = next((each for each in both if each and each.trial.params), None)
-            if own and changed and math.isfinite(_seconds(own) + _seconds(changed)):
-                pairs.append((own, changed))
-        return pairs
 
     def _finish(self, *, complete: bool) -> WrapResult:
         result = self.result()
@@ -360,11 +410,11 @@ class _Study:
         """Return what was found so far."""
         default = self._folder.facts.get("default", {})
         window = default.get("window")
-        descent = self._descent() if self._tried() else None
-        best = self._folder.facts.get("best", descent.best if descent else {})
+        descent = self._descent() if self._raced else None
+        tested = self._proving.tested
+        proven = next((each for each in tested if each.proven), next(iter(tested), None))
+        best = proven.setting if proven else descent.best if descent else {}
         program = self._request.program
-        runs = self._folder.results(TrialKind.VERIFY)
-        failed = next((each for each in runs if math.isinf(_seconds(each))), None)
         return WrapResult(
             program=program,
             runs=self._runs(),
@@ -373,8 +423,7 @@ class _Study:
             best=best,
             variables=variables_of(self._knobs, best, program.environment),
             effects=descent.effects if descent else (),
-            proof=None if failed else compare(self._pairs()),
-            failed=failed,
+            tested=tested,
             elapsed_s=self._folder.elapsed_s,
             study_id=self._id,
             facts=self._facts,
@@ -388,10 +437,3 @@ def _facts_of(seen: Seen) -> dict[str, Any]:
         "mapped": sorted(seen.mapped),
         "start_s": seen.start_s,
     }
-
-
-def _seconds(run: TrialResult) -> float:
-    """Return the seconds of what is compared; infinite if the run failed or was given up."""
-    if run.status is not TrialStatus.COMPLETE or run.measurement is None:
-        return math.inf
-    return run.measurement.train_time_s or math.inf

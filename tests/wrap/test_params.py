@@ -1,0 +1,138 @@
+"""Params: their ranges are read, and their values reach the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.values.errors import ConfigError
+from tuner.values.space import Choices, Range
+from tuner.wrap.params import fill, is_spec, read_params
+
+FILE = """
+params:
+  lr: {type: float, low: 1e-4, high: 0.1, log: true}
+  net: {type: categorical, choices: [small, large]}
+default: {lr: 0.5}
+start: [{lr: 0.03}]
+"""
+
+
+def test_ranges_come_from_the_command_line():
+    params = read_params(
+        {
+            "lr": "log(1e-4, 1e-1)",
+            "momentum": " uniform(0, 0.99) ",
+            "epochs": "int(1, 10)",
+            "hidden": "logint(8, 512)",
+            "batch": "choice(32, 64)",
+            "nesterov": "choice(true, false)",
+            "net": "choice(small, large)",
+        },
+        None,
+    ).params
+    assert params == {
+        "lr": Range(1e-4, 0.1, integer=False, log=True),
+        "momentum": Range(0, 0.99, integer=False),
+        "epochs": Range(1, 10, integer=True),
+        "hidden": Range(8, 512, integer=True, log=True),
+        "batch": Choices({"": (32, 64)}, runtime=False),
+        "nesterov": Choices({"": (True, False)}, runtime=False),
+        "net": Choices({"": ("small", "large")}, runtime=False),
+    }
+
+
+def test_a_file_has_the_keys_of_a_search_space_and_the_command_line_replaces_them(tmp_path):
+    file = tmp_path / "tuner.yaml"
+    file.write_text(FILE)
+    space = read_params({"lr": "log(1e-3, 1)"}, file)
+    assert space.params["lr"] == Range(1e-3, 1.0, integer=False, log=True)
+    assert space.params["net"] == Choices({"": ("small", "large")}, runtime=False)
+    assert (space.default, space.start) == ({"lr": 0.5}, ({"lr": 0.03},))
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("log(1)", "--lr 'log(1)' is no range; write log(1e-4, 1e-1)"),
+        ("log(a, b)", "is no range"),
+        ("choice()", "is no range"),
+        ("log(0, 1)", "param lr.low must be above 0, got 0"),
+        ("log(1, 0.1)", "param lr needs low <= high"),
+        ("int(1.5, 3)", "param lr needs whole numbers"),
+        ("uniform(0, inf)", "param lr needs low <= high"),
+    ],
+)
+def test_a_wrong_range_gets_one_line(spec, said):
+    with pytest.raises(ConfigError) as told:
+        read_params({"lr": spec}, None)
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "cannot be read"),
+        ("- 1", "cannot be read"),
+        ("nonsense: 1", "must have these entries alone: params, default, start"),
+        ("params: {lr: 3}", "param lr must be a table"),
+        ("params: {lr: {type: x}}", "param lr.type must be int"),
+        ("params: {seed: {type: int, low: 1, high: 2}}", "'seed' is no name of a param"),
+        ("params: {'a b': {type: int, low: 1, high: 2}}", "'a b' is no name of a param"),
+        ("default: {lr: 3}", "lr is no param"),
+        ("start: [{lr: 3}]", "lr is no param"),
+        (
+            "params: {lr: {type: int, low: 1, high: 2}}\nstart: [{lr: 3}]",
+            "lr must be a whole number from 1 to 2, got 3",
+        ),
+    ],
+)
+def test_a_wrong_file_gets_one_line(tmp_path, text, said):
+    file = tmp_path / "tuner.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as told:
+        read_params({}, file)
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "is_one"),
+    [("log(1e-4, 1)", True), ("choice(a)", True), ("train.py", False), ("log", False)],
+)
+def test_ranges_are_told_from_other_words(argument, is_one):
+    assert is_spec(argument) is is_one
+
+
+@pytest.mark.parametrize(
+    ("argv", "filled", "own"),
+    [
+        ("run --lr {lr} --verbose", "run --lr 0.1 --verbose", "run --verbose"),
+        ("run --lr={lr} data", "run --lr=0.1 data", "run data"),
+        ("run -l{lr}", "run -l0.1", "run"),
+        ("run optimizer.lr={lr}", "run optimizer.lr=0.1", "run"),
+        ("run {lr=0.5}", "run 0.1", "run 0.5"),
+        ("run --lr {lr=0.5} {other} {}", "run --lr 0.1 {other} {}", "run --lr 0.5 {other} {}"),
+        ("run x-{lr=1}-{lr=1}", "run x-0.1-0.1", "run x-1-1"),
+        ("run", "run", "run"),
+    ],
+)
+def test_an_option_without_a_value_is_left_out(argv, filled, own):
+    assert fill(argv.split(), {"lr": None}, {"lr": 0.1}) == filled.split()
+    assert fill(argv.split(), {"lr": None}, {}) == own.split()
+
+
+def test_an_argument_that_cannot_be_left_out_needs_a_value():
+    with pytest.raises(ConfigError, match=r"write its own value as \{lr=VALUE\}"):
+        fill(["run", "{lr}"], {"lr": None}, {})
+
+
+def test_the_commands_own_values_are_known():
+    space = read_params({"lr": "log(1e-3, 1)", "net": "choice(a, b)"}, None)
+    assert space.with_own(["run", "{lr=0.5}", "{net}", "{x=1}"]).default == {"lr": 0.5}
+
+
+def test_values_are_rounded_unless_that_leaves_the_range():
+    space = read_params({"lr": "uniform(0.12345, 0.5)"}, None)
+    assert space.rounded({"lr": 0.234567}) == {"lr": 0.235}
+    assert space.rounded({"lr": 0.123456}) == {"lr": 0.123456}

@@ -1,0 +1,47 @@
+"""A search by one figure under a constraint, which keeps no state but the runs so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import optuna
+
+from tuner.values.space import SearchSpace
+from tuner.values.trial import Params, ParamValue
+
+_AT_RANDOM = 6  # runs before the sampler learns from them
+
+
+@dataclass(frozen=True)
+class Told:
+    """A run that a sampler learns from.
+
+    Attributes:
+        params: Its params, a member of the search space.
+        cost: The figure to minimise.
+        violation: By how much it violates the constraint; 0 or less if it does not.
+    """
+
+    params: Params
+    cost: float
+    violation: float
+
+
+def propose(space: SearchSpace, runs: Sequence[Told]) -> dict[str, ParamValue]:
+    """Return params to try next; the same runs always lead to the same params.
+
+    They come from a tree-structured Parzen estimator that learns constraints (Watanabe and Hutter
+    2023, doi:10.24963/ijcai.2023/486).
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        sampler=optuna.samplers.TPESampler(n_startup_trials=_AT_RANDOM, seed=len(runs))
+    )
+    for run in runs:
+        study.enqueue_trial(space.optuna_params(run.params))
+        trial = study.ask()
+        space.suggest(trial)
+        trial.set_constraint("loss", run.violation)
+        study.tell(trial, run.cost)
+    return space.suggest(study.ask())

@@ -1,0 +1,60 @@
+"""What must not get worse: the figure that tells how well a program has trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.values.trial import TrialResult
+
+ACCURACY, _SHORT = "accuracy", "acc"
+ACCURACY_MARGIN = 0.002
+"""Loss of accuracy (fraction) that counts as none; the same as ``verify.accuracy_margin``."""
+RELATIVE_MARGIN = 0.01
+"""Part of any other figure, as the program reaches it by itself, that counts as no loss."""
+_OF_EVALUATION = ("val_", "eval_", "test_", "valid_", "validation_")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure that a program reports, and what counts as no loss of it.
+
+    Attributes:
+        name: Its name in reports, or of the group in ``--metric``.
+        maximize: Whether more is better.
+        margin: Difference that counts as none; 0 for the one that is usual.
+    """
+
+    name: str = ACCURACY
+    maximize: bool = True
+    margin: float = 0.0
+
+    def choose(self, figures: Mapping[str, float]) -> float | None:
+        """Return the figure among those of a run; ``None`` if it is not there.
+
+        Libraries add ``val_`` or ``eval_`` to the name of what they evaluate, and some shorten
+        it to ``acc``.
+        """
+        bases = (self.name, _SHORT) if self.name == ACCURACY else (self.name,)
+        names = [f"{prefix}{base}" for base in bases for prefix in ("", *_OF_EVALUATION)]
+        return next((figures[each] for each in names if each in figures), None)
+
+    def of(self, run: TrialResult) -> float | None:
+        """Return the figure of a run, with more as better; ``None`` if it was not read."""
+        figure = run.val_accuracy if self.name == ACCURACY else self.choose(run.reported)
+        if figure is None or not math.isfinite(figure):
+            return None
+        return figure if self.maximize else -figure
+
+    def allowance(self, own: float) -> float:
+        """Return the difference that counts as none, where a program by itself has ``own``."""
+        if self.margin:
+            return self.margin
+        return ACCURACY_MARGIN if self.name == ACCURACY else RELATIVE_MARGIN * abs(own)
+
+    def shown(self, value: float) -> str:
+        """Return a figure for readers."""
+        if self.name == ACCURACY:
+            return f"{value:.2%}".replace("%", " %")
+        return f"{abs(value) if not self.maximize else value:.4g}"

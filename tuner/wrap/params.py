@@ -1,0 +1,205 @@
+"""The params of a program: their ranges, and how their values reach its command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tuner.values.errors import ConfigError
+from tuner.values.space import Choices, Range, SearchSpace, read_param
+from tuner.values.trial import Params, ParamValue
+
+FILE = "tuner.yaml"
+SEED = "seed"
+_NAME = r"[A-Za-z_]\w*"
+_SPEC = re.compile(r"\s*(log|uniform|int|logint|choice)\((.*)\)\s*", re.DOTALL)
+_HOLE = re.compile(rf"\{{({_NAME})(?:=([^{{}}]*))?\}}")
+_DIGITS = 3  # significant ones of a number that the search proposes
+_KEYS = {"params", "default", "start"}
+
+
+@dataclass(frozen=True)
+class ParamSpace:
+    """The params of a program.
+
+    Attributes:
+        params: What may be chosen, by name.
+        default: Values of the program as it is, where these are known.
+        start: Values worth trying first.
+    """
+
+    params: Mapping[str, Range | Choices] = field(default_factory=dict)
+    default: Params = field(default_factory=dict)
+    start: tuple[Params, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.params)
+
+    @property
+    def space(self) -> SearchSpace:
+        """The same as a search space."""
+        return SearchSpace("the program", self.params, ())
+
+    def rounded(self, params: Params) -> dict[str, ParamValue]:
+        """Return values with as many digits as a person would write."""
+        short = {
+            name: float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+            for name, value in params.items()
+        }
+        return dict(params) if self.space.refusal(short) else short
+
+    def with_own(self, argv: Sequence[str]) -> ParamSpace:
+        """Return the params with the values that a command gives to them, as in ``{lr=0.1}``."""
+        own = {
+            name: yaml.safe_load(value)
+            for each in argv
+            for name, value in _HOLE.findall(each)
+            if value and name in self.params
+        }
+        return replace(self, default={**self.default, **own})
+
+    def part_of(self, setting: Params) -> dict[str, ParamValue]:
+        """Return those values of a setting that are the program's params."""
+        return {name: value for name, value in setting.items() if name in self.params}
+
+
+def is_spec(text: str) -> bool:
+    """Return whether a text is a range such as ``log(1e-4, 1e-1)``."""
+    return bool(_SPEC.fullmatch(text))
+
+
+def read_params(specs: Mapping[str, str], file: Path | None) -> ParamSpace:
+    """Return the params that the command line and a file describe.
+
+    Args:
+        specs: Ranges by name: ``log``, ``uniform``, ``int`` or ``logint`` with the lowest and the
+            highest value, or ``choice`` with all values. They replace those of the file.
+        file: A ``tuner.yaml``; ``None`` without one.
+
+    Raises:
+        ConfigError: If something cannot be read.
+    """
+    raw = _read_file(file) if file else {}
+    entries = {**raw.get("params", {}), **{name: _entry(name, specs[name]) for name in specs}}
+    params = {name: _param(str(name), entry) for name, entry in entries.items()}
+    default, start = raw.get("default", {}), tuple(raw.get("start", ()))
+    for values in (default, *start):
+        for name, value in values.items():
+            why = params[name].refusal(value, {}) if name in params else "is no param"
+            if why and (values is not default or name not in params):
+                raise ConfigError(f"{file}: {name} {why}")
+    return ParamSpace(params, default, start)
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        raw = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        shaped = raw.keys() <= _KEYS and all(
+            isinstance(each, Mapping)
+            for each in (raw.get("params", {}), raw.get("default", {}), *raw.get("start", ()))
+        )
+    except (OSError, ValueError, AttributeError, TypeError, yaml.YAMLError) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(f"{file} cannot be read: {first}") from error
+    if not shaped:
+        raise ConfigError(f"{file} must have these entries alone: params, default, start")
+    return dict(raw)
+
+
+def _param(name: str, entry: Any) -> Range | Choices:
+    if not re.fullmatch(_NAME, name) or name == SEED:
+        raise ConfigError(f"{name!r} is no name of a param; use letters, digits and _, not seed")
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"param {name} must be a table such as {{type: int, low: 1, high: 9}}")
+    try:
+        return read_param(name, {"affects": "accuracy", **entry}, cores=1)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("search_space.", "param ", 1)) from error
+
+
+def _entry(name: str, spec: str) -> dict[str, Any]:
+    """Return a range of the command line as an entry of a search space."""
+    match = _SPEC.fullmatch(spec)
+    words = [each.strip() for each in match[2].split(",")] if match else []
+    if match and match[1] == "choice" and all(words):
+        return {"type": "categorical", "choices": [yaml.safe_load(each) for each in words]}
+    try:
+        low, high = map(float, words)
+    except ValueError:
+        raise ConfigError(
+            f"--{name} {spec!r} is no range; write log(1e-4, 1e-1), uniform(0, 1), int(1, 10), "
+            "logint(1, 1000) or choice(32, 64)"
+        ) from None
+    assert match is not None
+    whole, log = match[1].endswith("int"), match[1].startswith("log")
+    return {"type": "int" if whole else "float", "low": low, "high": high, "log": log}
+
+
+def holes(argv: Sequence[str]) -> set[str]:
+    """Return the names in braces in a command's arguments."""
+    return {name for each in argv for name, _ in _HOLE.findall(each)}
+
+
+def fill(argv: Sequence[str], names: Mapping[str, Any], values: Params) -> list[str]:
+    """Return a command with values in place of the names in braces.
+
+    An argument whose value is unknown is left out, with the option before it, so that the
+    program's own default holds. ``{lr=0.1}`` says what to write then.
+
+    Args:
+        argv: The command.
+        names: Names that stand for params; other braces stay as they are.
+        values: Values by name.
+
+    Raises:
+        ConfigError: If an argument can be neither filled nor left out.
+    """
+    filled: list[str] = []
+    for argument in argv:
+        missing = [
+            name
+            for name, own in _HOLE.findall(argument)
+            if name in names and name not in values and not own
+        ]
+        if not missing:
+            filled.append(_HOLE.sub(lambda hole: _value(hole, names, values), argument))
+        elif "=" in argument or argument.startswith("-"):
+            continue
+        elif filled and filled[-1].startswith("-") and "=" not in filled[-1]:
+            filled.pop()
+        else:
+            raise ConfigError(
+                f"the argument {argument!r} has no option that could be left out for the program "
+                f"as it is; write its own value as {{{missing[0]}=VALUE}}"
+            )
+    return filled
+
+
+def _value(hole: re.Match[str], names: Mapping[str, Any], values: Params) -> str:
+    name, own = hole[1], hole[2]
+    if name not in names:
+        return hole[0]
+    return text_of(values[name]) if name in values else own
+
+
+def text_of(value: ParamValue) -> str:
+    """Return a value as a command line has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def variables_of_params(values: Params, seed: int) -> dict[str, str]:
+    """Return the variables that tell a program the values of its params, and a seed."""
+    own = {f"TUNER_PARAM_{name.upper()}": text_of(value) for name, value in values.items()}
+    return {**own, "TUNER_SEED": str(seed)}
+
+
+def document_of_params(values: Params) -> str:
+    """Return the values as JSON, for the file that ``TUNER_PARAMS`` names."""
+    return json.dumps(dict(values))

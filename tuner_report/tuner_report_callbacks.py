@@ -1,0 +1,86 @@
+"""Callbacks that report the progress of Keras, Hugging Face and Lightning to ``tuner wrap``.
+
+    model.fit(..., callbacks=[tuner_report_callbacks.keras()])
+    transformers.Trainer(..., callbacks=[tuner_report_callbacks.hugging_face()])
+    lightning.Trainer(..., callbacks=[tuner_report_callbacks.lightning()])
+
+Each reports the steps, and what is evaluated beside them; training ends once the tuner has seen
+enough. The libraries are imported when a callback is made. Nothing happens when not wrapped.
+"""
+
+import tuner_report
+
+__all__ = ["hugging_face", "keras", "lightning"]
+
+_VALIDATED = "val_"
+
+
+def _numbers(figures):
+    """Return the figures that are numbers, as floats; tensors of one element count as such."""
+    found = {}
+    for name, value in (figures or {}).items():
+        try:  # noqa: SIM105 - as Python 2.7 has it
+            found[name] = float(value)
+        except (TypeError, ValueError, RuntimeError):  # noqa: PERF203 - of a few figures
+            pass
+    return found
+
+
+def keras():
+    """Return a callback for ``fit`` of Keras 2 or 3."""
+    from keras.callbacks import Callback
+
+    class Reports(Callback):
+        steps = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.steps += 1
+            if not tuner_report.report(step=self.steps):
+                self.model.stop_training = True
+
+        def on_epoch_end(self, epoch, logs=None):
+            figures = _numbers(logs)
+            found = {
+                name[len(_VALIDATED) :]: value
+                for name, value in figures.items()
+                if name.startswith(_VALIDATED)
+            }
+            if found:
+                tuner_report.report(step=self.steps, split="val", **found)
+
+    return Reports()
+
+
+def hugging_face():
+    """Return a callback for the ``Trainer`` of Hugging Face's transformers."""
+    from transformers import TrainerCallback
+
+    class Reports(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if not tuner_report.report(step=state.global_step):
+                control.should_training_stop = True
+
+        def on_evaluate(self, args, state, control, metrics=None, **_):
+            tuner_report.report(step=state.global_step, split="val", **_numbers(metrics))
+
+    return Reports()
+
+
+def lightning():
+    """Return a callback for the ``Trainer`` of Lightning 2, or of pytorch_lightning."""
+    try:
+        from lightning.pytorch import Callback
+    except ImportError:
+        from pytorch_lightning import Callback
+
+    class Reports(Callback):
+        def on_train_batch_end(self, trainer, *_):
+            if not tuner_report.report(step=trainer.global_step):
+                trainer.should_stop = True
+
+        def on_validation_end(self, trainer, *_):
+            if not trainer.sanity_checking:
+                figures = _numbers(trainer.callback_metrics)
+                tuner_report.report(step=trainer.global_step, split="val", **figures)
+
+    return Reports()
