@@ -33,12 +33,13 @@ from tuner.measure import cpu_flags
 from tuner.progress import make_progress
 from tuner.recommendation.choice import Limits, Recommendation, fill_settings
 from tuner.recommendation.choice import recommend as choose
-from tuner.recommendation.evidence import MARGIN, Evidence, evidence_of
+from tuner.recommendation.evidence import EXPIRES_AFTER_S, MARGIN, Evidence, evidence_of
+from tuner.recommendation.programs import recommend_program as choose_for_program
 from tuner.runtimes import find_runtime
 from tuner.study.preparation import standalone_setup
 from tuner.study.recording import record_reference as record
 from tuner.study.study import tune as run_study
-from tuner.tracking import StudyRecord, default_tracking_uri
+from tuner.tracking import StudyRecord, default_tracking_uri, load_programs
 from tuner.tracking import load_results as load_records
 from tuner.trials.session import run_trial
 from tuner.trials.setup import claim_cores
@@ -210,7 +211,7 @@ def recommend(
         it has one), ``speedup``, ``measured`` and ``against_default`` (figures with intervals;
         ``None`` for the default), ``jobs_per_hour`` (of the whole host), ``promised`` (the
         interval that the time of one job will fall into), ``evidence`` (run ids, age in seconds,
-        fingerprint) and ``alternatives``.
+        when it expires in seconds since the epoch, fingerprint) and ``alternatives``.
 
     Raises:
         NothingRecommended: If nothing keeps the limits. Says which limit binds, and what comes
@@ -232,6 +233,30 @@ def recommend(
     )
     found = choose(evidence, limits, objective)
     return answer(found, dataset, configuration(found.choice, dataset, framework_path))
+
+
+def recommend_program(
+    program: str, *, output: str = ".", tracking_uri: str = ""
+) -> dict[str, Any]:
+    """Return the proven setting of a program that ``python -m tuner wrap`` tuned.
+
+    Args:
+        program: Name of its file, such as ``train.py``, or of its command.
+        output: Folder with ``mlflow.db``.
+        tracking_uri: Address of another MLflow.
+
+    Returns:
+        ``program``, ``command`` (with the setting, for a shell), ``no_loss`` (whether that is
+        proven; ``None`` if accuracy was not read), ``assurance`` (in words), ``params``,
+        ``environment`` (variables to set), ``speedup`` with its interval, and ``evidence`` as of
+        ``recommend``.
+
+    Raises:
+        NothingRecommended: If no setting of it is proven to be faster.
+        StorageError: If MLflow's store cannot be used.
+    """
+    records = load_programs(tracking_uri or default_tracking_uri(Path(output)), program)
+    return choose_for_program(program, records)
 
 
 def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,6 +324,7 @@ def _proof(found: Recommendation) -> dict[str, Any]:
             "study_run_id": choice.study,
             "run_ids": list(choice.run_ids),
             "age_s": round(time.time() - choice.measured_at),
+            "expires": round(choice.measured_at + EXPIRES_AFTER_S),
             "fingerprint": choice.fingerprint,
         },
         "alternatives": [each.summary() for each in found.alternatives[:3]],

@@ -87,6 +87,13 @@ def test_the_fastest_setting_is_found_and_proven_in_steps(folder):
         "wrap.json", "report.txt",
     }  # fmt: skip
 
+    asked = [sys.executable, "-m", "tuner", "recommend", "program=train.py", "format=env"]
+    told = subprocess.run(
+        asked, cwd=folder.parent, env=environment(folder), capture_output=True, text=True
+    )
+    assert "SPEED=fast\n" in told.stdout, told.stderr
+    assert f"TUNER_EVIDENCE={study.info.run_id}\n" in told.stdout
+
     again = wrap(folder, "--json", "--budget", "30", *KNOB, "--", sys.executable, "train.py")
     assert again.returncode == 0, again.stderr
     repeated = json.loads(again.stdout)

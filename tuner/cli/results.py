@@ -8,8 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from tuner.cli.words import Parser, read_words
 from tuner.values.errors import ConfigError, NothingRecommended
 from tuner.values.extras import require_extra
@@ -42,6 +40,8 @@ ASKED: Mapping[str, Parser] = {
     "jobs_per_host": int,
     "objective": str,
     "framework_path": str,
+    "format": str,
+    "program": str,
 }
 
 
@@ -49,9 +49,11 @@ def recommend_command(words: Sequence[str]) -> int:
     """Say which verified configuration a job should run with.
 
     python -m tuner recommend [framework=caffe] [dataset=mnist] [limit=value ...]
+    python -m tuner recommend program=train.py
 
     The answer is the fastest configuration that is proven to lose no accuracy against the
-    framework's default. Without framework= all frameworks with results are compared.
+    framework's default. Without framework= all frameworks with results are compared. For a
+    program of yours it is what tuner wrap proved.
 
     Limits:
       max_accuracy_loss=0.01   allow a loss of one point; none allows any loss
@@ -62,37 +64,44 @@ def recommend_command(words: Sequence[str]) -> int:
       jobs_per_host=2          measured with two such jobs at once (experiment=tenancy)
     Choice:
       objective=train_time_s   what to prefer within the limits; or accuracy, or memory_mb
+    Output:
+      format=yaml              or json, for programs; env, sh, argv, slurm, k8s-configmap or
+                               trainjob, for a job to start with
     Source:
       output=.                 folder with mlflow.db
       tracking_uri=            address of another MLflow server or database
       framework_path=          folder with frameworks of your own
     """
-    from tuner.api import recommend
+    from tuner.api import recommend, recommend_program
+    from tuner.recommendation.placement import FORMS, render, render_nothing
 
     asked = read_words(words, ASKED)
-    answer = recommend(**asked)
+    form = asked.pop("format", "yaml")
+    if form not in FORMS:
+        raise ConfigError(f"format must be one of {', '.join(FORMS)}, got {form!r}")
+    try:
+        if "program" in asked:
+            _require_no_limits(asked)
+        answer = recommend_program(**asked) if "program" in asked else recommend(**asked)
+    except NothingRecommended as error:
+        if form != "yaml":  # a job reads it, and keeps its defaults
+            print(render_nothing(form, str(error), asked), end="")
+        raise
     wanted = asked.get("dataset", "mnist")
-    if answer["dataset"] != wanted:
+    if answer.get("dataset", wanted) != wanted:
         instead = f"{answer['dataset']}, which a study used in place of {wanted}"
         print(f"warning: measured on {instead}", file=sys.stderr)
-    print(yaml.dump(answer, Dumper=_Dumper, sort_keys=False, allow_unicode=True), end="")
+    print(render(form, answer), end="")
     return 0
 
 
-class _Dumper(yaml.SafeDumper):
-    """YAML with multi-line texts as they are, ready to be copied, and every value in full."""
-
-    def ignore_aliases(self, _data: object) -> bool:
-        """Repeat a value instead of writing an alias."""
-        return True
-
-
-def _literal(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _literal)
+def _require_no_limits(asked: Mapping[str, object]) -> None:
+    """Raise ``ConfigError`` for words that do not go with ``program=``."""
+    others = sorted(asked.keys() - {"program", "output", "tracking_uri"})
+    if others:
+        raise ConfigError(
+            f"{others[0]}= does not go with program=; only output= and tracking_uri="
+        )
 
 
 REPORT_WORDS: Mapping[str, Parser] = {**TRACKED, "to": str}

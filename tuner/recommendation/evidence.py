@@ -17,6 +17,8 @@ from tuner.values.verified import Role
 
 MARGIN = VerifyConfig.accuracy_margin
 """Loss of accuracy (fraction) that counts as none if a study does not record its own."""
+EXPIRES_AFTER_S = 90 * 86400.0
+"""Age at which evidence should be measured again; kernels and libraries change by then."""
 
 
 @dataclass(frozen=True)

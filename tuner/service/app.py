@@ -18,6 +18,7 @@ from tuner.api import answer, configuration
 from tuner.config.catalogue import list_frameworks, load_framework
 from tuner.recommendation.choice import Limits, Recommendation, recommend
 from tuner.recommendation.evidence import Evidence
+from tuner.recommendation.placement import render, render_nothing
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
 from tuner.service.jobs import COMPLETE, Jobs, QueueFull, QueueUnwritable, StudyJob
@@ -58,6 +59,8 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     429: {"model": Problem, "description": "too many jobs are waiting"},
     503: {"model": Problem, "description": "results cannot be stored or read at the moment"},
 }
+_TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+_PLACED = {**_PROBLEMS, 200: _TEXT, 404: {**_PROBLEMS[404], **_TEXT}}
 _UNREAD: dict[int | str, dict[str, Any]] = {503: _PROBLEMS[503]}
 
 
@@ -193,9 +196,25 @@ def _add_answers(app: FastAPI, records: RecordCache, framework_path: str | None)
         choice = Evidence(json.loads(params), {}, (), "", framework=framework, model=model)
         return configuration(choice, dataset, framework_path)
 
-    @app.get("/v1/recommendations", tags=["answers"], responses=_PROBLEMS)
-    async def recommendations(asked: Annotated[Question, Query()]) -> Answer:
-        """Recommend the verified configuration that a job should run with, under its limits."""
+    @app.get("/v1/recommendations", tags=["answers"], response_model=Answer, responses=_PLACED)
+    async def recommendations(asked: Annotated[Question, Query()]) -> Answer | Response:
+        """Recommend the verified configuration that a job should run with, under its limits.
+
+        With ``format`` it is a text for a job to start with. If nothing is recommended, status
+        404 comes with a text that sets nothing, so that the job keeps its defaults.
+        """
+        try:
+            found = recommended(asked)
+        except NothingRecommended as error:
+            if asked.format == "json":
+                raise
+            text = render_nothing(asked.format, str(error), asked.model_dump())
+            return PlainTextResponse(text, status_code=404)
+        if asked.format == "json":
+            return found
+        return PlainTextResponse(render(asked.format, found.model_dump()))
+
+    def recommended(asked: Question) -> Answer:
         now = known(records)
         limits = limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
@@ -252,7 +271,7 @@ def known(records: RecordCache) -> Snapshot:
 
 def limits_of(asked: Question) -> Limits:
     """Return the limits of a question."""
-    given = asked.model_dump(exclude={"framework", "dataset", "objective"})
+    given = asked.model_dump(exclude={"framework", "dataset", "objective", "format"})
     if asked.max_accuracy_loss == "none":
         given["max_accuracy_loss"] = None
     return Limits(**given)

@@ -51,6 +51,9 @@ class Question(_Strict):
         description="jobs on one host; only what was measured beside as many is considered",
     )
     objective: Literal["train_time_s", "accuracy", "memory_mb"] = "train_time_s"
+    format: Literal["json", "yaml", "env", "sh", "argv", "slurm", "k8s-configmap", "trainjob"] = (
+        Field("json", description="anything but json is a text for a job to start with")
+    )
 
 
 class ParetoQuestion(_Strict):
@@ -180,6 +183,7 @@ class Proof(BaseModel):
     study_run_id: str
     run_ids: list[str]
     age_s: float
+    expires: float = Field(description="when to measure again, seconds since the epoch")
     fingerprint: str
 
 

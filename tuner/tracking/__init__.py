@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from tuner.tracking.outbox import Outbox
 from tuner.tracking.reading import (
+    PROGRAM_FRONT,
     StudyRecord,
     load_everything,
     load_fronts,
+    load_programs,
     load_results,
     newest_experiment,
 )
 from tuner.tracking.store import (
     CROSS,
+    PROGRAMS,
     TRIAL_TAG,
     check_writable,
     connect,
@@ -27,6 +30,8 @@ from tuner.tracking.writing import TrackedDataset, Tracker
 
 __all__ = [
     "CROSS",
+    "PROGRAMS",
+    "PROGRAM_FRONT",
     "TRIAL_TAG",
     "default_tracking_uri",
     "check_writable",
@@ -39,5 +44,6 @@ __all__ = [
     "load_results",
     "load_everything",
     "load_fronts",
+    "load_programs",
     "newest_experiment",
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.tracking.store import (
+    PROGRAMS,
     STUDY_TAG,
     TRIAL_TAG,
     children_of,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+PROGRAM_FRONT = "wrap.json"
+_FRONT = "front.json"
 _STUDIES = f"tags.`{STUDY_TAG}` != ''"
 
 
@@ -69,6 +72,27 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
     with one_line(uri, "read"):
         parents = search_runs(client, experiment.experiment_id, _STUDIES)
         records = [_record(client, uri, parent) for parent in parents]
+    return [each for each in records if each is not None]
+
+
+def load_programs(uri: str, program: str) -> list[StudyRecord]:
+    """Return all studies of a user's program, newest first, each with its ``wrap.json`` as front.
+
+    Args:
+        uri: MLflow's tracking address.
+        program: The program's name.
+
+    Raises:
+        StorageError: If the store cannot be used.
+    """
+    client = _reader(uri)
+    experiment = client.get_experiment_by_name(PROGRAMS) if client else None
+    if client is None or experiment is None:
+        return []
+    with one_line(uri, "read"):
+        parents = search_runs(client, experiment.experiment_id, _STUDIES)
+        own = [each for each in parents if each.data.tags.get("program") == program]
+        records = [_record(client, uri, each, PROGRAM_FRONT) for each in own]
     return [each for each in records if each is not None]
 
 
@@ -118,9 +142,9 @@ def _ended(parent: Run) -> float:
     return (parent.info.end_time or parent.info.start_time or 0) / 1000
 
 
-def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
-    """Return the study of a parent run; ``None`` if it has no front."""
-    front = _read_front(client, parent)
+def _record(client: MlflowClient, uri: str, parent: Run, name: str = _FRONT) -> StudyRecord | None:
+    """Return the study of a parent run; ``None`` if it has no front of this name."""
+    front = _read_front(client, parent, name)
     if front is None:
         return None
     children = children_of(client, parent.info.experiment_id, parent.info.run_id)
@@ -156,12 +180,12 @@ def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any
     return [each for each in fronts if each is not None]
 
 
-def _read_front(client: MlflowClient, parent: Run) -> dict[str, Any] | None:
+def _read_front(client: MlflowClient, parent: Run, name: str = _FRONT) -> dict[str, Any] | None:
     from mlflow.exceptions import MlflowException
 
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            path = client.download_artifacts(parent.info.run_id, "front.json", scratch)
+            path = client.download_artifacts(parent.info.run_id, name, scratch)
             front: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
             return front
     except PermissionError as error:

@@ -25,6 +25,8 @@ STUDY_TAG = "tuner.study_id"
 PARENT_TAG = "mlflow.parentRunId"
 CROSS = "cross-framework"
 """Used in place of a framework's name for studies across several frameworks."""
+PROGRAMS = "programs"
+"""Experiment of the studies of users' own programs."""
 _SQLITE = "sqlite:///"
 
 

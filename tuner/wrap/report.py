@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tuner.measure import fingerprint
 from tuner.progress import format_seconds, printable
 from tuner.values.trial import Params, Trial, TrialKind, TrialResult, TrialStatus
 from tuner.wrap.comparison import CONFIDENCE, Proof
@@ -38,7 +39,9 @@ def document(result: WrapResult) -> dict[str, Any]:
     return {
         "version": VERSION,
         "study_id": result.study_id,
+        "program": result.program.name,
         "command": list(result.program.argv),
+        "command_line": command_line(result),
         "measured": _measured(result),
         "progress_from": result.source,
         "environment": dict(result.variables),
@@ -47,6 +50,7 @@ def document(result: WrapResult) -> dict[str, Any]:
         "speedup": [proof.speedup.value, proof.speedup.low, proof.speedup.high] if proof else None,
         "pairs": proof.pairs if proof else 0,
         "accuracy": accuracy(result),
+        "no_loss": proof.no_loss if proof else None,
         "goal": result.program.goal.name,
         "knobs": [
             {"name": each.knob, "value": each.value, "speedup": each.speedup}
@@ -65,6 +69,7 @@ def document(result: WrapResult) -> dict[str, Any]:
             for each in result.runs
         ],
         "machine": dict(result.facts),
+        "fingerprint": fingerprint(result.facts),
         "elapsed_s": result.elapsed_s,
     }
 

@@ -15,7 +15,7 @@ from tuner.config.catalogue import tuner_home
 from tuner.config.schema import ExecutorConfig, MeasureConfig
 from tuner.progress import StudyProgress
 from tuner.storage.study_folder import StudyFolder, home_id, write_atomically
-from tuner.tracking import Outbox, Tracker, default_tracking_uri
+from tuner.tracking import PROGRAM_FRONT, PROGRAMS, Outbox, Tracker, default_tracking_uri
 from tuner.trials.session import remove_worker_folders
 from tuner.trials.setup import claim_cores
 from tuner.values.addresses import without_password
@@ -33,7 +33,6 @@ from tuner.wrap.result import WrapResult
 from tuner.wrap.run import Aim, Runner, Seen
 from tuner.wrap.steps import Window
 
-EXPERIMENT = "programs"
 _BEATEN = 1.3  # times as slow as the best so far: such a run is ended
 _PAIRS = 6  # of interleaved runs, if there is time
 _RESERVED = 0.4  # of the budget, at most, for these
@@ -128,7 +127,7 @@ class _Study:
         self._tracker = Tracker(
             uri,
             output,
-            experiment=EXPERIMENT,
+            experiment=PROGRAMS,
             study_id=self._id,
             name=f"{program.name} {self._id}",
             tags={
@@ -389,7 +388,7 @@ class _Study:
         folder = self._folder.path / "report"
         folder.mkdir(exist_ok=True)
         files = {
-            "wrap.json": json.dumps(document(result), indent=1),
+            PROGRAM_FRONT: json.dumps(document(result), indent=1),
             "report.txt": describe(result),
         }
         for name, text in files.items():

@@ -1,0 +1,132 @@
+"""An answer as a job takes it: each form is read by what it is made for."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+
+import dotenv
+import kubernetes_validate
+import pytest
+import yaml
+
+from tuner.recommendation.placement import FORMS, render, render_nothing
+from tuner.values.errors import ConfigError
+
+ANSWER = {
+    "framework": "caffe",
+    "dataset": "fashion_mnist",
+    "no_loss": True,
+    "params": {"batch_size": 64, "learning_rate": 0.03, "kernel": None},
+    "environment": {"OPENBLAS_NUM_THREADS": "1", "LD_LIBRARY_PATH": "/opt/a b:/opt/c"},
+    "promised": {"train_time_s": {"value": 55.8, "low": 53.123, "high": 58.0}},
+    "evidence": {
+        "study_run_id": "abc123", "fingerprint": "f00", "expires": 1_800_000_000, "run_ids": [],
+    },
+}  # fmt: skip
+VARIABLES = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "LD_LIBRARY_PATH": "/opt/a b:/opt/c",
+    "TUNER_PARAM_BATCH_SIZE": "64",
+    "TUNER_PARAM_LEARNING_RATE": "0.03",
+    "TUNER_EVIDENCE": "abc123",
+    "TUNER_FINGERPRINT": "f00",
+    "TUNER_EXPIRES": "2027-01-15T08:00:00Z",
+    "TUNER_PROMISED_S": "53.1-58",
+}
+REASON = "no measured configuration meets max_train_time_s=1, or\nelse: {'batch_size': 64}"
+NOTHING = {
+    "TUNER_NOTHING": "no measured configuration meets max_train_time_s=1 or else: {batch_size: 64}"
+}
+
+
+def read_env(text: str, tmp_path) -> dict:
+    path = tmp_path / "job.env"
+    path.write_text(text)
+    return dotenv.dotenv_values(path, interpolate=False)
+
+
+def read_sh(text: str, _) -> dict:
+    done = subprocess.run(
+        ["env", "-i", "sh", "-c", 'eval "$1"; env -0', "", text],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = dict(each.partition("=")[::2] for each in done.stdout.split("\0") if each)
+    return {name: value for name, value in found.items() if name not in ("PWD", "_", "SHLVL")}
+
+
+def read_slurm(text: str, _) -> dict:
+    first, *pairs = text.rstrip("\n").split(",")
+    assert first == "ALL"
+    return dict(each.partition("=")[::2] for each in pairs)
+
+
+def read_configmap(text: str, _) -> dict:
+    manifest = yaml.safe_load(text)
+    kubernetes_validate.validate(manifest, "1.32", strict=True)
+    assert manifest["metadata"]["name"] == "tuner-caffe-fashion-mnist"
+    return manifest["data"]
+
+
+def read_trainjob(text: str, _) -> dict:
+    manifest = yaml.safe_load(text)
+    assert manifest["kind"] == "TrainJob"
+    return {each["name"]: each["value"] for each in manifest["spec"]["trainer"]["env"]}
+
+
+READERS = {
+    "env": read_env,
+    "sh": read_sh,
+    "slurm": read_slurm,
+    "k8s-configmap": read_configmap,
+    "trainjob": read_trainjob,
+}
+
+
+@pytest.mark.parametrize("form", READERS)
+def test_a_job_reads_its_variables_and_what_they_rest_on(form, tmp_path):
+    assert READERS[form](render(form, ANSWER), tmp_path) == VARIABLES
+
+
+@pytest.mark.parametrize("form", READERS)
+def test_without_a_recommendation_nothing_but_that_is_set(form, tmp_path):
+    asked = {"framework": "caffe", "dataset": "fashion_mnist"}
+    assert READERS[form](render_nothing(form, REASON, asked), tmp_path) == NOTHING
+
+
+def test_json_is_canonical_and_says_whether_something_is_recommended():
+    assert json.loads(render("json", ANSWER)) == {"version": 1, "recommended": True, **ANSWER}
+    nothing = json.loads(render_nothing("json", REASON, {}))
+    assert nothing == {"version": 1, "recommended": False, "reason": " ".join(REASON.split())}
+
+
+def test_yaml_has_the_same_for_people():
+    assert yaml.safe_load(render("yaml", ANSWER)) == ANSWER
+
+
+def test_arguments_are_one_line_of_options():
+    assert shlex.split(render("argv", {**ANSWER, "params": {"a": 1, "b": "x y"}})) == [
+        "--a=1", "--b=x y",
+    ]  # fmt: skip
+    assert render_nothing("argv", REASON, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "said"),
+    [
+        ("env", "a\nb", "cannot be written without quotes"),
+        ("env", 'a"b', "cannot be written without quotes"),
+        ("env", " a", "cannot be written without quotes"),
+        ("slurm", "a,b", "has a comma, which --export cannot hold"),
+        ("xml", "a", "format must be one of yaml, json, env"),
+    ],
+)
+def test_what_a_form_cannot_hold_is_refused(form, value, said):
+    with pytest.raises(ConfigError, match=said):
+        render(form, {**ANSWER, "environment": {"X": value}})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_takes_every_reason(form):
+    assert "\n\n" not in render_nothing(form, "a 'b' \"c\", \\d\n\ne", {})

@@ -1,0 +1,51 @@
+"""What a user's own program is recommended: what the newest study proved, or nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.recommendation.placement import FORMS, render
+from tuner.recommendation.programs import recommend_program
+from tuner.tracking import StudyRecord
+from tuner.values.errors import NothingRecommended
+
+FRONT = {
+    "proven": True,
+    "command_line": "OMP_NUM_THREADS=1 python train.py --lr 0.03",
+    "no_loss": None,
+    "accuracy": "speed only; accuracy not checked",
+    "params": {"lr": 0.03},
+    "environment": {"OMP_NUM_THREADS": "1"},
+    "speedup": [1.5, 1.2, 1.8],
+    "fingerprint": "f00",
+}
+
+
+def record(**changes) -> StudyRecord:
+    return StudyRecord("uri", "run", {**FRONT, **changes}, {"verify-0000": "a"}, 1e9)
+
+
+def test_the_newest_study_answers():
+    found = recommend_program("train.py", [record(), record(proven=False)])
+    assert found["command"] == FRONT["command_line"]
+    assert found["environment"] == {"OMP_NUM_THREADS": "1"}
+    assert found["speedup"] == {"value": 1.5, "low": 1.2, "high": 1.8}
+    assert found["evidence"]["run_ids"] == ["a"]
+    assert found["evidence"]["expires"] == 1e9 + 90 * 86400
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_job_takes_it_in_every_form(form):
+    assert "0.03" in render(form, recommend_program("train.py", [record()]))
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([], "no study of train.py is on record here; run python -m tuner wrap"),
+        ([record(proven=False), record()], "no setting of train.py is proven to be faster"),
+    ],
+)
+def test_otherwise_nothing_is_recommended(records, said):
+    with pytest.raises(NothingRecommended, match=said):
+        recommend_program("train.py", records)

@@ -1,0 +1,209 @@
+"""An answer in the form in which a job takes it: variables, arguments, or a manifest.
+
+Each form carries what it rests on: the study (``TUNER_EVIDENCE``), the machine
+(``TUNER_FINGERPRINT``), until when it holds (``TUNER_EXPIRES``), and the interval of the training
+time that it promises (``TUNER_PROMISED_S``). A form without a recommendation sets nothing but
+``TUNER_NOTHING``, so that a job keeps its defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+
+from tuner.values.errors import ConfigError
+
+VERSION = 1
+"""Version of the forms, also in the canonical one, JSON."""
+_NAME_LETTERS = 57  # of a label of Kubernetes, and of a name with "tuner-" before it
+_SPECIAL = re.compile(r"[\n\r\0]")  # what no file of variables can hold
+_Answer = Mapping[str, Any]
+
+
+def render(form: str, answer: _Answer) -> str:
+    """Return an answer of ``recommend`` in one of ``FORMS``.
+
+    Raises:
+        ConfigError: If there is no such form, or the form cannot hold a value.
+    """
+    return _form(form)(_Placed(name_of(answer), {"recommended": True, **answer}))
+
+
+def render_nothing(form: str, reason: str, asked: Mapping[str, Any]) -> str:
+    """Return the form that says that nothing is recommended, and why, in one line.
+
+    Args:
+        form: One of ``FORMS``.
+        reason: Why nothing is recommended.
+        asked: What was asked for, such as ``framework`` and ``dataset``.
+
+    Raises:
+        ConfigError: If there is no such form.
+    """
+    reason = " ".join(reason.split())
+    return _form(form)(_Placed(name_of(asked), {"recommended": False, "reason": reason}))
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An answer on its way into a form."""
+
+    name: str
+    answer: _Answer
+
+    @property
+    def variables(self) -> dict[str, str]:
+        if self.answer["recommended"]:
+            return variables_of(self.answer)
+        # without what some form cannot hold
+        return {"TUNER_NOTHING": re.sub(r"[\"'\\,]", "", self.answer["reason"])}
+
+
+def name_of(answer: _Answer) -> str:
+    """Return a name for an answer, as Kubernetes allows one: ``caffe-mnist``."""
+    words = (answer.get("framework"), answer.get("dataset"), answer.get("program"))
+    joined = "-".join(str(each) for each in words if each).lower()
+    return re.sub(r"[^a-z0-9]+", "-", joined).strip("-")[:_NAME_LETTERS].strip("-") or "any"
+
+
+def variables_of(answer: _Answer) -> dict[str, str]:
+    """Return all variables of a job: of its environment, its params, and the evidence."""
+    evidence, promised = answer["evidence"], answer.get("promised")
+    expires = datetime.fromtimestamp(evidence["expires"], UTC)
+    found = dict(answer["environment"])
+    for name, value in answer["params"].items():
+        if value is None:
+            continue
+        found[f"TUNER_PARAM_{name.upper()}"] = str(value)
+    found |= {
+        "TUNER_EVIDENCE": evidence["study_run_id"],
+        "TUNER_FINGERPRINT": evidence["fingerprint"],
+        "TUNER_EXPIRES": f"{expires:%Y-%m-%dT%H:%M:%SZ}",
+    }
+    if promised:
+        time_s = promised["train_time_s"]
+        found["TUNER_PROMISED_S"] = f"{time_s['low']:.3g}-{time_s['high']:.3g}"
+    return found
+
+
+def _form(name: str) -> Callable[[_Placed], str]:
+    if name not in FORMS:
+        raise ConfigError(f"format must be one of {', '.join(FORMS)}, got {name!r}")
+    return FORMS[name]
+
+
+def _json(placed: _Placed) -> str:
+    return json.dumps({"version": VERSION, **placed.answer}, indent=1) + "\n"
+
+
+def _yaml(placed: _Placed) -> str:
+    shown = {name: value for name, value in placed.answer.items() if name != "recommended"}
+    return yaml.dump(shown, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def _env(placed: _Placed) -> str:
+    """Return a line per variable, unquoted: for ``docker --env-file`` and systemd."""
+    for name, value in placed.variables.items():
+        if _SPECIAL.search(value) or value != value.strip() or re.search(r"[\"'\\]", value):
+            raise ConfigError(
+                f"{name}={value!r} cannot be written without quotes; use format=sh or json"
+            )
+    return "".join(f"{name}={value}\n" for name, value in placed.variables.items())
+
+
+def _sh(placed: _Placed) -> str:
+    """Return a script to ``eval`` or source."""
+    return "".join(
+        f"export {name}={shlex.quote(value)}\n" for name, value in placed.variables.items()
+    )
+
+
+def _argv(placed: _Placed) -> str:
+    """Return the params as options on one line."""
+    words = [f"--{name}={value}" for name, value in placed.answer.get("params", {}).items()]
+    return shlex.join(words) + "\n" if words else ""
+
+
+def _slurm(placed: _Placed) -> str:
+    """Return the list for ``sbatch --export``."""
+    for name, value in placed.variables.items():
+        if "," in value:
+            raise ConfigError(
+                f"{name}={value!r} has a comma, which --export cannot hold; use format=sh"
+            )
+    return (
+        ",".join(["ALL", *(f"{name}={value}" for name, value in placed.variables.items())]) + "\n"
+    )
+
+
+def _configmap(placed: _Placed) -> str:
+    """Return a ConfigMap for ``envFrom``, or for the admission policy of the chart."""
+    labels = {"app.kubernetes.io/managed-by": "tuner", "tuner": placed.name}
+    recommended = bool(placed.answer["recommended"])
+    return _manifest(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": f"tuner-{placed.name}",
+                "labels": labels,
+                "annotations": {
+                    "tuner-version": str(VERSION),
+                    "tuner-recommended": str(recommended).lower(),
+                },
+            },
+            "data": placed.variables,
+        }
+    )
+
+
+def _trainjob(placed: _Placed) -> str:
+    """Return the part of a TrainJob of Kubeflow to merge into one before it is created."""
+    env = [{"name": each, "value": value} for each, value in placed.variables.items()]
+    return _manifest(
+        {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"labels": {"tuner": placed.name}},
+            "spec": {"trainer": {"env": env}},
+        }
+    )
+
+
+def _manifest(manifest: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML with multi-line texts as they are, ready to be copied, and every value in full."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        """Repeat a value instead of writing an alias."""
+        return True
+
+
+def _literal(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _literal)
+
+FORMS: Mapping[str, Callable[[_Placed], str]] = {
+    "yaml": _yaml,
+    "json": _json,
+    "env": _env,
+    "sh": _sh,
+    "argv": _argv,
+    "slurm": _slurm,
+    "k8s-configmap": _configmap,
+    "trainjob": _trainjob,
+}
+"""What a job can take an answer in; JSON is the canonical form."""
