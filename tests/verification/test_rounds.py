@@ -555,6 +555,32 @@ def test_a_study_never_ends_with_nothing_verified(folder, left_s):
     assert len(bench.verification.summary()) == 2
 
 
+def test_without_time_for_whole_runs_parts_prove_the_runtime_setting(folder):
+    own = make_reference(0.99)  # the default's only whole training, of this study
+    bench = Bench(folder, RUNTIME, COARSE, accuracies=(0.99,), reference=own)
+    bench.chances = {}
+    rounds = bench.campaign(left_s=-150.0, last=True)
+    assert [set(each) for each in rounds] == [{0, "runtime"}] * 4
+    runs = folder.results(TrialKind.VERIFY)
+    assert all(each.trial.share < 1 for each in runs)
+    bench.resume()
+    _, found = bench.verification.summary()
+    assert found.role is Role.RUNTIME_ONLY
+    assert found.is_faster
+    assert found.loses_nothing
+
+
+def test_with_time_for_them_whole_runs_tell_more_of_the_default(folder):
+    own = make_reference(0.99)
+    bench = Bench(folder, RUNTIME, COARSE, accuracies=(0.99,), reference=own)
+    bench.chances = {}
+    bench.run(bench.round(last=True))
+    shares = {
+        bench.number(each.trial): each.trial.share for each in folder.results(TrialKind.VERIFY)
+    }
+    assert shares["runtime"] == 1.0
+
+
 def test_where_all_is_refuted_the_nearest_is_compared_with_the_default(folder):
     bench = Bench(folder, BEST, SECOND, at_once=2)
     bench.shown = {1: POOR, 2: (0.9861, 0.9859, 0.9862)}

@@ -108,7 +108,7 @@ class Campaign:
         allowed_s = min(left_s, self._aims.while_searching_s)
         if last:
             allowed_s = left_s + self._overtime_s
-        picked = self._picked(allowed_s)
+        picked = self._picked(allowed_s, last=last)
         for_others_s = left_s if last else _FOR_TRADE_OFFS * left_s
         if any(each.beside for each in picked) and not (last and seen.has_proven):
             for_others_s = 0.0  # no times are compared before the candidate's accuracy is proven
@@ -137,22 +137,34 @@ class Campaign:
         This is the runtime setting, or else what is verified soonest.
         """
         aims = self._aims
-        runtime = aims.runtime_only(self._plan, self._points)
         allowed_s = aims.while_searching_s + aims.overtime_s
+        runtime = self._runtime_only(allowed_s, in_parts=True)
         if runtime and self._cost_s(runtime) <= allowed_s:
             return runtime
         front = worthy_front(self._points, [self._plan.default], aims.objectives, aims.constraints)
         found = [*runtime, *_as_trade_offs(front)]
         return sorted(found, key=lambda each: self._cost_s([each]))[:1]
 
-    def _picked(self, max_s: float) -> list[Entrant]:
+    def _runtime_only(self, max_s: float, *, in_parts: bool) -> list[Entrant]:
+        """Return the runtime setting, if there is one that is faster.
+
+        Its whole runs add accuracies of the default. Where these take longer than ``max_s``
+        seconds, parts of its training show its speed, and whether it learns as the default does.
+        """
+        found = self._aims.runtime_only(self._plan, self._points)
+        comparable = in_parts and self._plan.reference is not None
+        if comparable and self._cost_s(found) > max_s:
+            return [dataclasses.replace(each, in_parts=True) for each in found]
+        return found
+
+    def _picked(self, max_s: float, *, last: bool = False) -> list[Entrant]:
         """Return the runtime setting, if not verified yet, and the most promising candidate.
 
         They are returned only as far as they can be verified within ``max_s`` seconds.
         """
         picked: list[Entrant] = []
         if Role.RUNTIME_ONLY not in [each.role for each in self._plan.entrants]:
-            picked += self._aims.runtime_only(self._plan, self._points)
+            picked += self._runtime_only(max_s, in_parts=last)
         if self._cost_s(picked) > max_s:
             return []
         for each in self._candidates():

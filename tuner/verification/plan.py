@@ -54,12 +54,14 @@ class Entrant:
         beside: How its accuracy is measured side by side with other runs; ``None`` where each of
             its runs measures accuracy and time.
         rounds: Rounds of accuracies that there was time for when it was chosen; 0 if not limited.
+        in_parts: Whether only parts of its training run, as there is no time for whole runs.
     """
 
     result: TrialResult
     role: Role
     beside: SideBySide | None = None
     rounds: int = 0
+    in_parts: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; ``from_json`` reads them back."""
@@ -69,6 +71,7 @@ class Entrant:
             "result": self.result.to_json(),
             "beside": beside,
             "rounds": self.rounds,
+            "in_parts": self.in_parts,
         }
 
     @classmethod
@@ -76,7 +79,9 @@ class Entrant:
         """Read what ``to_json`` wrote."""
         beside = SideBySide(**raw["beside"]) if raw.get("beside") else None
         result = TrialResult.from_json(raw["result"])
-        return cls(result, Role(raw["role"]), beside, raw.get("rounds", 0))
+        return cls(
+            result, Role(raw["role"]), beside, raw.get("rounds", 0), raw.get("in_parts", False)
+        )
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,7 @@ class Plan:
         before = sum(index in order for order in self.rounds[:turn])
         only_rate = {
             Role.DEFAULT: bool(self.accuracies),
-            Role.RUNTIME_ONLY: len(self.accuracies) > 1,
+            Role.RUNTIME_ONLY: len(self.accuracies) > 1 or entrant.in_parts,
             Role.TRADE_OFF: before > 0,
         }.get(entrant.role, entrant.beside is not None)
         if time_s <= self.config.long_s or not only_rate:
