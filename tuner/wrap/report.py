@@ -44,7 +44,7 @@ def document(result: WrapResult) -> dict[str, Any]:
         "command_line": command_line(result),
         "measured": _measured(result),
         "progress_from": result.source,
-        "environment": dict(result.variables),
+        "environment": result.variables,
         "params": result.program.params.part_of(result.best),
         "proven": result.proven,
         "speedup": [proof.speedup.value, proof.speedup.low, proof.speedup.high] if proof else None,
@@ -60,6 +60,7 @@ def document(result: WrapResult) -> dict[str, Any]:
             {
                 "name": each.trial.name,
                 "setting": dict(each.trial.params),
+                "environment": result.variables_of(each.trial.params),
                 "status": each.status.value,
                 "reason": each.reason,
                 "seconds": each.measurement.train_time_s if each.measurement else None,

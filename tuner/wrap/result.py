@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tuner.values.trial import Params, TrialResult
 from tuner.wrap.comparison import Proof
 from tuner.wrap.descent import Effect
+from tuner.wrap.knobs import Knob, variables_of
 from tuner.wrap.program import Program
 from tuner.wrap.steps import Window
 
@@ -46,7 +47,7 @@ class WrapResult:
         window: The steps that were timed; ``None`` if whole runs were.
         source: Where the progress came from; empty without any.
         best: The fastest setting; empty if none is faster than the program's own environment.
-        variables: What it sets in the environment.
+        knobs: The knobs of the program.
         effects: What each knob changed.
         tested: The settings that were compared with the program as it is, in order.
         elapsed_s: Seconds that the study took.
@@ -59,12 +60,21 @@ class WrapResult:
     window: Window | None
     source: str
     best: Params
-    variables: Mapping[str, str]
+    knobs: Sequence[Knob]
     effects: Sequence[Effect]
     tested: Sequence[Tested]
     elapsed_s: float
     study_id: str
     facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the best setting sets in the environment."""
+        return self.variables_of(self.best)
+
+    def variables_of(self, setting: Params) -> dict[str, str]:
+        """Return what a setting sets in the environment."""
+        return variables_of(self.knobs, setting, self.program.environment)
 
     @property
     def chosen(self) -> Tested | None:

@@ -24,7 +24,7 @@ from tuner.values.trial import Params, Trial, TrialKind, TrialResult
 from tuner.wrap.comparison import MIN_PAIRS, seconds
 from tuner.wrap.descent import Descent
 from tuner.wrap.goal import Goal
-from tuner.wrap.knobs import Knob, find_knobs, variables_of
+from tuner.wrap.knobs import Knob, find_knobs
 from tuner.wrap.param_search import ParamSearch
 from tuner.wrap.program import Program
 from tuner.wrap.proving import Proving
@@ -420,7 +420,7 @@ class _Study:
             window=Window(*window) if window else None,
             source=str(default.get("source", "")),
             best=best,
-            variables=variables_of(self._knobs, best, program.environment),
+            knobs=self._knobs,
             effects=descent.effects if descent else (),
             tested=tested,
             elapsed_s=self._folder.elapsed_s,
