@@ -100,6 +100,10 @@ def test_accuracy_comes_from_reports_and_output(progress):
     progress.output.flush()
     progress.read()
     assert progress.accuracy == 0.975
+    progress.output.write(b"acc 9846/10000 (98%)\n")
+    progress.output.flush()
+    progress.read()
+    assert progress.accuracy == 0.9846
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity"])
@@ -110,7 +114,8 @@ def test_an_accuracy_that_is_no_number_is_an_arithmetic_error(progress, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"), [("-1", "from 0 to 1"), ("good", "which is no number")]
+    ("text", "fault"),
+    [("-1", "from 0 to 1"), ("good", "which is no number"), ("1/0", "which is no number")],
 )
 def test_an_accuracy_out_of_range_is_refused(progress, text, fault):
     progress.output.write(f"acc {text}\n".encode())

@@ -13,7 +13,7 @@ from tuner.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from tuner.wrap.goal import Goal
-    from tuner.wrap.study import Request
+    from tuner.wrap.request import Request
 
 
 class _Parser(argparse.ArgumentParser):
@@ -138,7 +138,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     from tuner.wrap.knobs import parse_knob
     from tuner.wrap.params import FILE, read_params
     from tuner.wrap.program import Program
-    from tuner.wrap.study import Request
+    from tuner.wrap.request import Request
 
     if not 0 <= options.budget < float("inf"):
         raise ConfigError(f"--budget must be seconds above 0, got {options.budget:g}")

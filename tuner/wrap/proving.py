@@ -67,7 +67,8 @@ class Proving:
                     return
                 self._folder.save(proofs=[*plans, {"setting": setting, "pairs": pairs}])
             self._compare(place)
-            if self._tested(place).proven:
+            tested = self._tested(place)
+            if tested.proven or (tested.changes_params and tested.always_alike):
                 return
             place += 1
 

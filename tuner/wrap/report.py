@@ -125,9 +125,9 @@ def _headline(result: WrapResult) -> Iterator[str]:
 
 def _notes(result: WrapResult) -> Iterator[str]:
     """Yield what has to be known beside the answer."""
-    proof, known = result.proof, accuracy(result)
+    known = accuracy(result)
     yield f"Measured: {_measured(result)}. {known[0].upper()}{known[1:]}."
-    if result.program.params and proof and proof.reached and proof.no_loss is None:
+    if result.program.params and result.chosen and result.chosen.always_alike:
         yield "Nothing can be proven of other seeds: let the program take {seed} or TUNER_SEED."
     yield from (_other(result, each) for each in result.tested if each is not result.chosen)
     disturbed = sum(bool(each.measurement and each.measurement.disturbed) for each in result.runs)

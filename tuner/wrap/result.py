@@ -36,6 +36,11 @@ class Tested:
             return False
         return self.proof.faster and (self.proof.no_loss is True or not self.changes_params)
 
+    @property
+    def always_alike(self) -> bool:
+        """Whether the program reached the same in every run, so that nothing can be proven."""
+        return bool(self.proof and self.proof.reached and self.proof.no_loss is None)
+
 
 @dataclass(frozen=True)
 class WrapResult:

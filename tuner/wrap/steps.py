@@ -242,10 +242,14 @@ def _parse(line: bytes, number: int) -> dict[str, Any]:
 
 
 def _number(text: str) -> float:
+    """Read a number, a percentage, or a ratio such as ``9846/10000``."""
     plain = text.rstrip(",;.")
+    count, slash, total = plain.partition("/")
     try:
+        if slash:
+            return float(count) / float(total)
         return float(plain.rstrip("%")) / (100 if plain.endswith("%") else 1)
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         raise ProtocolError(f"--metric matched {text[:40]!r}, which is no number") from None
 
 

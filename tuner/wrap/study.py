@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import shlex
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tuner import measure
-from tuner.config.catalogue import tuner_home
 from tuner.config.schema import ExecutorConfig, MeasureConfig
 from tuner.progress import StudyProgress
-from tuner.storage.study_folder import StudyFolder, home_id, write_atomically
-from tuner.tracking import PROGRAM_FRONT, PROGRAMS, Outbox, Tracker, default_tracking_uri
 from tuner.trials.session import remove_worker_folders
 from tuner.trials.setup import claim_cores
-from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, NoTrialSucceeded
 from tuner.values.trial import Params, Trial, TrialKind, TrialResult
 from tuner.wrap.comparison import MIN_PAIRS, seconds
@@ -26,15 +17,15 @@ from tuner.wrap.descent import Descent
 from tuner.wrap.goal import Goal
 from tuner.wrap.knobs import Knob, find_knobs
 from tuner.wrap.param_search import ParamSearch
-from tuner.wrap.program import Program
 from tuner.wrap.proving import Proving
-from tuner.wrap.report import answer, describe, document
+from tuner.wrap.record import Record
+from tuner.wrap.request import Request
 from tuner.wrap.result import WrapResult
 from tuner.wrap.run import Aim, Runner, Seen
 from tuner.wrap.steps import Window
 
 _BEATEN = 1.3  # times as slow as the best so far: such a run is ended
-_PAIRS = 6  # of interleaved runs, if there is time
+_PAIRS = 10  # of interleaved runs, if there is time
 _RESERVED = 0.4  # of the budget, at most, for these
 _RACED = 0.25  # of the budget, at most, for runtime settings where there are params too
 _IN_RUNS = 10.0  # length of a study in whole runs, unless it is given
@@ -47,32 +38,6 @@ _FIRST_LIMIT_S = 24 * 3600.0
 _AROUND_S = 0.3  # of each run, outside the program
 _SLOWEST = 20.0  # times as long as the first run: then a run hangs
 _MEMORY_SHARE = 0.8
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked for.
-
-    Attributes:
-        program: The program.
-        budget_s: Seconds for the study; 0 for 5 minutes, or ten runs of a program whose progress
-            cannot be seen.
-        cores: CPUs that it may use, such as ``0-3``; empty for all.
-        knobs: Knobs that the user adds.
-        without: Names of knobs that are left alone.
-        output: Folder of MLflow's artifacts.
-        tracking_uri: MLflow's address; empty for a database in ``output``.
-        fresh: Whether earlier results of the same command are deleted.
-    """
-
-    program: Program
-    budget_s: float = 0.0
-    cores: str = ""
-    knobs: tuple[Knob, ...] = ()
-    without: tuple[str, ...] = ()
-    output: Path = Path()
-    tracking_uri: str = ""
-    fresh: bool = False
 
 
 def wrap(request: Request, progress: StudyProgress) -> WrapResult:
@@ -94,62 +59,28 @@ class _Study:
         self, request: Request, progress: StudyProgress, on_exit: contextlib.ExitStack
     ) -> None:
         self._request, self._progress = request, progress
-        program = request.program
         self._executor = ExecutorConfig(cores=request.cores)
-        cores = measure.parse_cores(request.cores)
-        self._facts = measure.machine_facts(cores)
-        if not program.confined:
-            self._facts["sandbox"] = "off"
-        identity = {
-            "program": program.identity(),
-            "machine": measure.fingerprint(self._facts),
-            "knobs": [repr(request.knobs), request.without],
-            "cores": cores,
-            "place": [home_id(tuner_home()), without_password(request.tracking_uri)],
-        }
-        text = json.dumps(identity, sort_keys=True, default=str)
-        self._id = hashlib.sha256(text.encode()).hexdigest()[:10]
-        self._folder = StudyFolder(tuner_home() / "studies" / self._id, fresh=request.fresh)
-        on_exit.callback(self._folder.close)
+        self._record = Record(request, progress, on_exit)
+        self._folder = self._record.folder
         self._runner = Runner(
-            program,
+            request.program,
             self._folder.trials,
             self._folder.marker,
-            cores,
+            self._record.cores,
             int(_MEMORY_SHARE * measure.total_memory_bytes()),
             MeasureConfig(),
             tell=progress.trial_progress,
         )
         measure.kill_marked(f"{self._folder.marker}/")
         remove_worker_folders(self._folder.trials)
-        output = request.output.expanduser().absolute()
-        uri = request.tracking_uri or default_tracking_uri(output)
-        self._tracker = Tracker(
-            uri,
-            output,
-            experiment=PROGRAMS,
-            study_id=self._id,
-            name=f"{program.name} {self._id}",
-            tags={
-                "fingerprint": measure.fingerprint(self._facts),
-                "program": program.name,
-                "command": shlex.join(program.argv),
-                **{f"machine.{name}": value for name, value in self._facts.items()},
-            },
-            params={"command": shlex.join(program.argv)},
-            fresh=request.fresh,
-        )
-        self._outbox = Outbox(self._tracker, lambda _: contextlib.nullcontext(), progress.message)
         find_knobs([], 1, [], own=request.knobs, without=request.without)  # refuses unknown names
-        self._proving = Proving(self._folder, program, self._prove_by)
+        self._proving = Proving(self._folder, request.program, self._prove_by)
         self._knobs: list[Knob] = []
         self._window: Window | None = None
 
     def run(self) -> WrapResult:
         """Run, or resume, the study; report what it found so far if it is interrupted."""
-        self._outbox.begin()
-        for result in self._runs():
-            self._outbox.send(result, self._folder.trials / result.trial.name)
+        self._record.begin()
         try:
             with claim_cores(self._executor, self._progress):
                 self._folder.restart_clock()
@@ -159,13 +90,15 @@ class _Study:
                 self._search_params()
                 self._prove()
         except KeyboardInterrupt:
-            self._finish(complete=False)
+            self._record.finish(self.result(), complete=False)
             raise
         except Exception as error:
-            self._tracker.fail(str(error) or type(error).__name__)
+            self._record.fail(error)
             raise
         self._folder.save(complete=True)
-        return self._finish(complete=True)
+        result = self.result()
+        self._record.finish(result, complete=True)
+        return result
 
     # -- the program as it is ---------------------------------------------------------------------
 
@@ -339,11 +272,10 @@ class _Study:
         return result
 
     def _keep(self, result: TrialResult) -> None:
-        self._folder.keep(result)
-        self._outbox.send(result, self._folder.trials / result.trial.name)
+        self._record.keep(result)
         self._progress.trial_finished(result, [])
         self._progress.budget(
-            self._folder.elapsed_s, self._budget_s, len(self._runs()), max_trials=0
+            self._folder.elapsed_s, self._budget_s, len(self._record.runs), max_trials=0
         )
 
     # -- the proof --------------------------------------------------------------------------------
@@ -379,32 +311,6 @@ class _Study:
 
     # -- the result -------------------------------------------------------------------------------
 
-    def _runs(self) -> list[TrialResult]:
-        return self._folder.results(TrialKind.DEFAULT, TrialKind.SEARCH, TrialKind.VERIFY)
-
-    def _finish(self, *, complete: bool) -> WrapResult:
-        result = self.result()
-        self._progress.phase("report")
-        folder = self._folder.path / "report"
-        folder.mkdir(exist_ok=True)
-        files = {
-            PROGRAM_FRONT: json.dumps(document(result), indent=1),
-            "report.txt": describe(result),
-        }
-        for name, text in files.items():
-            write_atomically(folder / name, text)
-        metrics = {"elapsed_s": result.elapsed_s}
-        if result.proof:
-            metrics["speedup"] = result.proof.speedup.value
-        self._outbox.finish(
-            [folder / name for name in files],
-            {f"environment.{name}": value for name, value in result.variables.items()},
-            complete=complete,
-            metrics=metrics,
-            description=answer(result),
-        )
-        return result
-
     def result(self) -> WrapResult:
         """Return what was found so far."""
         default = self._folder.facts.get("default", {})
@@ -416,7 +322,7 @@ class _Study:
         program = self._request.program
         return WrapResult(
             program=program,
-            runs=self._runs(),
+            runs=self._record.runs,
             window=Window(*window) if window else None,
             source=str(default.get("source", "")),
             best=best,
@@ -424,8 +330,8 @@ class _Study:
             effects=descent.effects if descent else (),
             tested=tested,
             elapsed_s=self._folder.elapsed_s,
-            study_id=self._id,
-            facts=self._facts,
+            study_id=self._record.id,
+            facts=self._record.facts,
         )
 
 

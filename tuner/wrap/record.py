@@ -1,0 +1,125 @@
+"""The record of a study of a program: its folder, MLflow, and the report."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shlex
+
+from tuner import measure
+from tuner.config.catalogue import tuner_home
+from tuner.progress import StudyProgress
+from tuner.storage.study_folder import StudyFolder, home_id, write_atomically
+from tuner.tracking import PROGRAM_FRONT, PROGRAMS, Outbox, Tracker, default_tracking_uri
+from tuner.values.addresses import without_password
+from tuner.values.trial import TrialKind, TrialResult
+from tuner.wrap.report import answer, describe, document
+from tuner.wrap.request import Request
+from tuner.wrap.result import WrapResult
+
+_KINDS = (TrialKind.DEFAULT, TrialKind.SEARCH, TrialKind.VERIFY)
+
+
+class Record:
+    """Where a study of a program keeps what it measured.
+
+    The id depends on the program, the machine and all that changes its figures, so that the same
+    command resumes the study.
+
+    Args:
+        request: What is asked for.
+        progress: Told of faults of MLflow.
+        on_exit: Unlocks the folder.
+
+    Attributes:
+        id: Id of the study.
+        cores: CPUs that the program may use.
+        facts: The machine, and what is measured with.
+        folder: The study's folder, locked.
+
+    Raises:
+        ConfigError: If another process runs the study.
+        StorageError: If the folder or MLflow's store cannot be used.
+    """
+
+    def __init__(
+        self, request: Request, progress: StudyProgress, on_exit: contextlib.ExitStack
+    ) -> None:
+        program = request.program
+        self.cores = measure.parse_cores(request.cores)
+        self.facts = measure.machine_facts(self.cores)
+        if not program.confined:
+            self.facts["sandbox"] = "off"
+        identity = {
+            "program": program.identity(),
+            "machine": measure.fingerprint(self.facts),
+            "knobs": [repr(request.knobs), request.without],
+            "cores": self.cores,
+            "place": [home_id(tuner_home()), without_password(request.tracking_uri)],
+        }
+        text = json.dumps(identity, sort_keys=True, default=str)
+        self.id = hashlib.sha256(text.encode()).hexdigest()[:10]
+        output = request.output.expanduser().absolute()
+        self.folder = StudyFolder(tuner_home() / "studies" / self.id, fresh=request.fresh)
+        on_exit.callback(self.folder.close)
+        self._tracker = Tracker(
+            request.tracking_uri or default_tracking_uri(output),
+            output,
+            experiment=PROGRAMS,
+            study_id=self.id,
+            name=f"{program.name} {self.id}",
+            tags={
+                "fingerprint": measure.fingerprint(self.facts),
+                "program": program.name,
+                "command": shlex.join(program.argv),
+                **{f"machine.{name}": value for name, value in self.facts.items()},
+            },
+            params={"command": shlex.join(program.argv)},
+            fresh=request.fresh,
+        )
+        self._outbox = Outbox(self._tracker, lambda _: contextlib.nullcontext(), progress.message)
+
+    @property
+    def runs(self) -> list[TrialResult]:
+        """All runs that have ended."""
+        return self.folder.results(*_KINDS)
+
+    def begin(self) -> None:
+        """Open the study in MLflow, and bring it up to date."""
+        self._outbox.begin()
+        for result in self.runs:
+            self._send(result)
+
+    def keep(self, result: TrialResult) -> None:
+        """Store a run that has ended."""
+        self.folder.keep(result)
+        self._send(result)
+
+    def _send(self, result: TrialResult) -> None:
+        self._outbox.send(result, self.folder.trials / result.trial.name)
+
+    def fail(self, error: Exception) -> None:
+        """Show the study as failed."""
+        self._tracker.fail(str(error) or type(error).__name__)
+
+    def finish(self, result: WrapResult, *, complete: bool) -> None:
+        """Store the report; of a study that was interrupted, what it found so far."""
+        folder = self.folder.path / "report"
+        folder.mkdir(exist_ok=True)
+        files = {
+            PROGRAM_FRONT: json.dumps(document(result), indent=1),
+            "report.txt": describe(result),
+        }
+        for name, text in files.items():
+            write_atomically(folder / name, text)
+        metrics = {"elapsed_s": result.elapsed_s}
+        if result.proof:
+            metrics["speedup"] = result.proof.speedup.value
+        self._outbox.finish(
+            [folder / name for name in files],
+            {f"environment.{name}": value for name, value in result.variables.items()},
+            complete=complete,
+            metrics=metrics,
+            description=answer(result),
+        )

@@ -1,0 +1,35 @@
+"""What is asked of a study of a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.wrap.knobs import Knob
+from tuner.wrap.program import Program
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        program: The program.
+        budget_s: Seconds for the study; 0 for 5 minutes, or ten runs of a program whose progress
+            cannot be seen.
+        cores: CPUs that it may use, such as ``0-3``; empty for all.
+        knobs: Knobs that the user adds.
+        without: Names of knobs that are left alone.
+        output: Folder of MLflow's artifacts.
+        tracking_uri: MLflow's address; empty for a database in ``output``.
+        fresh: Whether earlier results of the same command are deleted.
+    """
+
+    program: Program
+    budget_s: float = 0.0
+    cores: str = ""
+    knobs: tuple[Knob, ...] = ()
+    without: tuple[str, ...] = ()
+    output: Path = Path()
+    tracking_uri: str = ""
+    fresh: bool = False
