@@ -27,6 +27,7 @@ ANSWER = {
     "environment": {"OPENBLAS_NUM_THREADS": "1"},
     "evidence": {"study_run_id": "abc", "fingerprint": "f00", "expires": 0},
 }
+ASKED = {"framework": "caffe", "dataset": "mnist"}
 EVIDENCE = {"TUNER_EVIDENCE": "abc", "TUNER_FINGERPRINT": "f00",
             "TUNER_EXPIRES": "1970-01-01T00:00:00Z"}  # fmt: skip
 ADDED = {"OPENBLAS_NUM_THREADS": "1", **EVIDENCE}
@@ -103,7 +104,7 @@ def variables(container: dict[str, Any]) -> dict[str, str]:
 
 
 def test_a_job_gets_what_is_recommended(manifests):
-    admitted = admit(manifests, JOB, render("k8s-configmap", ANSWER))
+    admitted = admit(manifests, JOB, render("k8s-configmap", ANSWER, ASKED))
     first, second = admitted["spec"]["template"]["spec"]["containers"]
     assert variables(first) == {"A": "b", **ADDED}
     assert variables(second) == ADDED
@@ -115,7 +116,7 @@ def test_what_a_job_sets_itself_stays(manifests):
     own = copy.deepcopy(JOB)
     containers = own["spec"]["template"]["spec"]["containers"]
     containers[0]["env"] = [{"name": "OPENBLAS_NUM_THREADS", "value": "8"}]
-    admitted = admit(manifests, own, render("k8s-configmap", ANSWER))
+    admitted = admit(manifests, own, render("k8s-configmap", ANSWER, ASKED))
     first = admitted["spec"]["template"]["spec"]["containers"][0]
     assert variables(first) == {"OPENBLAS_NUM_THREADS": "8", **EVIDENCE}
 
@@ -124,7 +125,7 @@ def test_what_a_job_sets_itself_stays(manifests):
 def test_a_trainjob_gets_it_when_it_is_created(manifests, trainer):
     created = copy.deepcopy(TRAINJOB)
     created["spec"] = {"trainer": trainer} if trainer else {"runtimeRef": {"name": "torch"}}
-    admitted = admit(manifests, created, render("k8s-configmap", ANSWER))
+    admitted = admit(manifests, created, render("k8s-configmap", ANSWER, ASKED))
     own = {"A": "b"} if trainer and "env" in trainer else {}
     assert variables(admitted["spec"]["trainer"]) == {**own, **ADDED}
 
@@ -135,7 +136,7 @@ def test_a_job_that_does_not_ask_stays_as_it_is(manifests, labels):
         **JOB,
         "metadata": {"name": "train", **({} if labels is None else {"labels": labels})},
     }
-    assert admit(manifests, other, render("k8s-configmap", ANSWER)) == other
+    assert admit(manifests, other, render("k8s-configmap", ANSWER, ASKED)) == other
 
 
 def test_without_a_recommendation_a_job_keeps_its_defaults(manifests):

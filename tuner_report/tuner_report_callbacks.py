@@ -19,9 +19,11 @@ def _numbers(figures):
     """Return the figures that are numbers, as floats; tensors of one element count as such."""
     found = {}
     for name, value in (figures or {}).items():
+        if name in ("step", "samples", "split"):  # a report has its own
+            continue
         try:  # noqa: SIM105 - as Python 2.7 has it
             found[name] = float(value)
-        except (TypeError, ValueError, RuntimeError):  # noqa: PERF203 - of a few figures
+        except (TypeError, ValueError, RuntimeError):
             pass
     return found
 
@@ -80,7 +82,8 @@ def lightning():
 
         def on_validation_end(self, trainer, *_):
             if not trainer.sanity_checking:
-                figures = _numbers(trainer.callback_metrics)
+                known = trainer.callback_metrics  # those of the training too
+                figures = _numbers({name: known[name] for name in known if name.startswith("val")})
                 tuner_report.report(step=trainer.global_step, split="val", **figures)
 
     return Reports()

@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tuner.recommendation.placement import FORMS, render, render_nothing
+from tuner.recommendation.placement import FORMS, name_of, render, render_nothing
 from tuner.values.errors import ConfigError
 
 ANSWER = {
@@ -25,6 +25,7 @@ ANSWER = {
         "study_run_id": "abc123", "fingerprint": "f00", "expires": 1_800_000_000, "run_ids": [],
     },
 }  # fmt: skip
+ASKED = {"framework": "caffe", "dataset": "fashion_mnist"}
 VARIABLES = {
     "OPENBLAS_NUM_THREADS": "1",
     "LD_LIBRARY_PATH": "/opt/a b:/opt/c",
@@ -86,29 +87,32 @@ READERS = {
 
 @pytest.mark.parametrize("form", READERS)
 def test_a_job_reads_its_variables_and_what_they_rest_on(form, tmp_path):
-    assert READERS[form](render(form, ANSWER), tmp_path) == VARIABLES
+    assert READERS[form](render(form, ANSWER, ASKED), tmp_path) == VARIABLES
 
 
 @pytest.mark.parametrize("form", READERS)
 def test_without_a_recommendation_nothing_but_that_is_set(form, tmp_path):
-    asked = {"framework": "caffe", "dataset": "fashion_mnist"}
-    assert READERS[form](render_nothing(form, REASON, asked), tmp_path) == NOTHING
+    assert READERS[form](render_nothing(form, REASON, ASKED), tmp_path) == NOTHING
 
 
 def test_json_is_canonical_and_says_whether_something_is_recommended():
-    assert json.loads(render("json", ANSWER)) == {"version": 1, "recommended": True, **ANSWER}
+    assert json.loads(render("json", ANSWER, ASKED)) == {
+        "version": 1,
+        "recommended": True,
+        **ANSWER,
+    }
     nothing = json.loads(render_nothing("json", REASON, {}))
     assert nothing == {"version": 1, "recommended": False, "reason": " ".join(REASON.split())}
 
 
 def test_yaml_has_the_same_for_people():
-    assert yaml.safe_load(render("yaml", ANSWER)) == ANSWER
+    assert yaml.safe_load(render("yaml", ANSWER, ASKED)) == ANSWER
 
 
 def test_arguments_are_one_line_of_options():
-    assert shlex.split(render("argv", {**ANSWER, "params": {"a": 1, "b": "x y"}})) == [
-        "--a=1", "--b=x y",
-    ]  # fmt: skip
+    params = {"a": True, "b": "x y", "c": None}
+    line = render("argv", {**ANSWER, "params": params}, ASKED)
+    assert shlex.split(line) == ["--a=true", "--b=x y"]
     assert render_nothing("argv", REASON, {}) == ""
 
 
@@ -124,9 +128,34 @@ def test_arguments_are_one_line_of_options():
 )
 def test_what_a_form_cannot_hold_is_refused(form, value, said):
     with pytest.raises(ConfigError, match=said):
-        render(form, {**ANSWER, "environment": {"X": value}})
+        render(form, {**ANSWER, "environment": {"X": value}}, ASKED)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_takes_every_reason(form):
     assert "\n\n" not in render_nothing(form, "a 'b' \"c\", \\d\n\ne", {})
+
+
+@pytest.mark.parametrize("form", ["env", "sh", "slurm", "k8s-configmap"])
+@pytest.mark.parametrize("variables", [{"X=1;id;Y": "1"}, {"A\nB": "1"}, {"X": 1}])
+def test_what_no_variable_can_be_is_refused(form, variables):
+    with pytest.raises(ConfigError, match="on record cannot be a variable of a job"):
+        render(form, {**ANSWER, "environment": variables}, ASKED)
+
+
+def test_no_manifest_has_a_number_where_a_text_belongs():
+    text = render("k8s-configmap", {**ANSWER, "params": {"lr": 1e-05}}, ASKED)
+    assert '"TUNER_PARAM_LR": "1e-05"' in text
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ({"framework": "caffe"}, "caffe-mnist"),
+        ({"dataset": "mnist"}, "any-mnist"),
+        ({"program": "My Train_2.py"}, "my-train-2-py"),
+        ({"program": "x" * 99}, "x" * 57),
+    ],
+)
+def test_an_answer_is_named_after_the_question(asked, name):
+    assert name_of(asked) == name

@@ -25,8 +25,10 @@ def record(**changes) -> StudyRecord:
     return StudyRecord("uri", "run", {**FRONT, **changes}, {"verify-0000": "a"}, 1e9)
 
 
-def test_the_newest_study_answers():
-    found = recommend_program("train.py", [record(), record(proven=False)])
+def test_the_newest_study_with_a_proof_answers():
+    found = recommend_program(
+        "train.py", [record(proven=False), record(), record(speedup=[9, 8, 9])]
+    )
     assert found["command"] == FRONT["command_line"]
     assert found["environment"] == {"OMP_NUM_THREADS": "1"}
     assert found["speedup"] == {"value": 1.5, "low": 1.2, "high": 1.8}
@@ -36,14 +38,18 @@ def test_the_newest_study_answers():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_job_takes_it_in_every_form(form):
-    assert "0.03" in render(form, recommend_program("train.py", [record()]))
+    assert "0.03" in render(form, recommend_program("train.py", [record()]), {})
 
 
 @pytest.mark.parametrize(
     ("records", "said"),
     [
         ([], "no study of train.py is on record here; run python -m tuner wrap"),
-        ([record(proven=False), record()], "no setting of train.py is proven to be faster"),
+        ([record(proven=False)], "no setting of train.py is proven to be faster"),
+        (
+            [StudyRecord("uri", "run", {"proven": True}, {}, 1e9)],
+            "no setting of train.py is proven",
+        ),
     ],
 )
 def test_otherwise_nothing_is_recommended(records, said):

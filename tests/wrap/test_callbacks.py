@@ -63,7 +63,7 @@ def test_hugging_face(callbacks, tmp_path):
     made = callbacks.hugging_face()
     state, control = types.SimpleNamespace(global_step=7), types.SimpleNamespace()
     made.on_step_end(None, state, control, model=None)
-    made.on_evaluate(None, state, control, metrics={"eval_accuracy": 0.9, "name": "x"})
+    made.on_evaluate(None, state, control, metrics={"eval_accuracy": 0.9, "name": "x", "step": 3})
     (tmp_path / "stop").touch()
     made.on_step_end(None, state, control)
     assert control.should_training_stop is True
@@ -76,7 +76,9 @@ def test_hugging_face(callbacks, tmp_path):
 def test_lightning(callbacks, tmp_path):
     made = callbacks.lightning()
     trainer = types.SimpleNamespace(
-        global_step=3, sanity_checking=True, callback_metrics={"val_acc": 0.8, "list": [1]}
+        global_step=3,
+        sanity_checking=True,
+        callback_metrics={"val_acc": 0.8, "val_list": [1], "acc": 0.9, "step": 1.0},
     )
     made.on_validation_end(trainer, None)
     trainer.sanity_checking = False

@@ -46,6 +46,16 @@ def test_accuracy_is_kept_only_if_that_is_proven(changed, kept):
     assert proof.no_loss is kept
 
 
+def test_an_equal_setting_is_not_given_up_for_its_noise():
+    accuracies = [(0.985, 0.9837), (0.986, 0.9849), (0.984, 0.9847)]
+    assert not is_hopeless(pairs([2.0] * 3, [1.0] * 3, accuracies), Goal(), 10, 0.05)
+
+
+def test_a_saturated_setting_may_be_proven_where_the_program_varies():
+    accuracies = [(0.985, 1.0), (0.987, 1.0), (0.986, 1.0)]
+    assert compare(pairs([2.0] * 3, [1.0] * 3, accuracies)).no_loss is True
+
+
 @pytest.mark.parametrize("changed", [0.9, 0.95, 0.89])
 def test_a_program_that_always_trains_alike_proves_nothing_of_other_seeds(changed):
     proof = compare(pairs([2.0] * 3, [1.0] * 3, [(0.9, changed)] * 3))
@@ -66,13 +76,17 @@ def test_a_figure_that_should_be_low_is_lost_by_being_higher():
     assert compare(seen(own, (70.0, 70.2, 69.9)), goal).no_loss is True
     lost = seen(own, (90.0, 90.1, 89.8))
     assert compare(lost, goal).no_loss is False
-    assert is_hopeless(lost, goal)
-    assert not is_hopeless(seen(own, (80.2, 80.3, 80.0)), goal)
-    assert not is_hopeless(lost[:2], goal)
+    assert is_hopeless(lost, goal, 10, 0.025)
+    assert not is_hopeless(seen(own, (80.2, 80.3, 80.0)), goal, 10, 0.025)
+    assert not is_hopeless(lost[:2], goal, 10, 0.025)
 
 
 def test_a_stricter_level_needs_a_clearer_proof():
     accuracies = [(0.990, 0.9899), (0.991, 0.9908), (0.9895, 0.9900)]
     known = pairs([2.0] * 3, [1.0] * 3, accuracies)
     assert compare(known).no_loss is True
-    assert compare(known, alpha=0.001).no_loss is False
+    strict = compare(known, alpha=0.001)
+    assert strict.no_loss is False
+    assert strict.confidence == 0.999
+    slow = compare(pairs([2.0, 2.2, 1.9], [1.0, 1.05, 1.0]), alpha=0.01)
+    assert slow.speedup.low < compare(pairs([2.0, 2.2, 1.9], [1.0, 1.05, 1.0])).speedup.low

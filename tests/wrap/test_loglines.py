@@ -20,8 +20,14 @@ SYNE_TUNE = (
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (MLPERF, LogLine("MLPerf logging", 6000, 1550861371.62, {"eval_accuracy": 0.97})),
-        (f"0: {MLPERF}", LogLine("MLPerf logging", 6000, 1550861371.62, {"eval_accuracy": 0.97})),
+        (
+            MLPERF,
+            LogLine("MLPerf logging, samples_count", 6000, 1550861371.62, {"eval_accuracy": 0.97}),
+        ),
+        (
+            f"0: {MLPERF}",
+            LogLine("MLPerf logging, samples_count", 6000, 1550861371.62, {"eval_accuracy": 0.97}),
+        ),
         (
             ':::MLLOG {"key": "seed", "value": 3, "time_ms": 1000, "metadata": null}',
             LogLine("MLPerf logging", None, 1.0),
@@ -49,6 +55,8 @@ def test_lines_of_other_tools_are_read(line, told):
         ':::MLLOG {"time_ms": 1, "metadata": 3}',
         "[tune-metric]: nonsense",
         "[tune-metric]: [1]",
+        "[tune-metric]: [[1, 2]]",
+        ':::MLLOG {"time_ms": NaN, "metadata": {"step_num": Infinity}}',
         "[tune-metric]: " + "[" * 100_000,
     ],
 )

@@ -48,15 +48,33 @@ def test_it_asks_for_the_same_after_an_interruption():
 
 
 def test_start_points_come_first():
-    space = ParamSpace(
-        SPACE.params,
-        {"lr": 0.01, "batch": 64, "epochs": 2},
-        ({"lr": 0.1}, {"batch": 1000}, {"epochs": 1}),
-    )
-    first = ParamSearch(space, Goal(), 0.8, []).next()
-    assert first == {"lr": 0.1, "batch": 64, "epochs": 2}
-    second = ParamSearch(space, Goal(), 0.8, [trained(first, 1)]).next()
-    assert second == {"lr": 0.01, "batch": 64, "epochs": 1}  # that between is not in the space
+    starts = {"lr": 0.1, "batch": 64, "epochs": 2}, {"lr": 0.01, "batch": 64, "epochs": 1}
+    space = ParamSpace(SPACE.params, {}, starts)
+    runs = []
+    for start in starts:
+        params = ParamSearch(space, Goal(), 0.8, runs).next()
+        assert params == start
+        runs.append(trained(params, len(runs) + 1))
+    assert ParamSearch(space, Goal(), 0.8, runs).next() not in starts
+
+
+def test_it_ends_when_all_params_were_tried():
+    space = read_params({"batch": "choice(16, 32)", "epochs": "int(1, 2)"}, None)
+    runs = []
+    while (params := ParamSearch(space, Goal(), 0.8, runs).next()) is not None:
+        assert len(runs) < 4
+        runs.append(trained({"lr": 0.05, **params}, len(runs) + 1))
+    assert len(runs) >= 3
+
+
+def test_a_run_that_failed_is_no_finalist_where_nothing_is_needed():
+    crashed = dataclasses.replace(
+        trained({"lr": 0.05, "batch": 64, "epochs": 2}, 1),
+        status=TrialStatus.CRASHED, measurement=None,
+    )  # fmt: skip
+    search = ParamSearch(SPACE, Goal(), 0.0, [crashed])
+    assert (search.finalists, search.best_s) == ([], math.inf)
+    assert search.next() is not None
 
 
 def test_runs_that_failed_or_were_given_up_are_no_finalists():

@@ -13,7 +13,7 @@ params:
   lr: {type: float, low: 1e-4, high: 0.1, log: true}
   net: {type: categorical, choices: [small, large]}
 default: {lr: 0.5}
-start: [{lr: 0.03}]
+start: [{lr: 3e-2, net: small}]
 """
 
 
@@ -47,7 +47,7 @@ def test_a_file_has_the_keys_of_a_search_space_and_the_command_line_replaces_the
     space = read_params({"lr": "log(1e-3, 1)"}, file)
     assert space.params["lr"] == Range(1e-3, 1.0, integer=False, log=True)
     assert space.params["net"] == Choices({"": ("small", "large")}, runtime=False)
-    assert (space.default, space.start) == ({"lr": 0.5}, ({"lr": 0.03},))
+    assert (space.default, space.start) == ({"lr": 0.5}, ({"lr": 0.03, "net": "small"},))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,16 @@ def test_a_wrong_range_gets_one_line(spec, said):
         ("params: {seed: {type: int, low: 1, high: 2}}", "'seed' is no name of a param"),
         ("params: {'a b': {type: int, low: 1, high: 2}}", "'a b' is no name of a param"),
         ("default: {lr: 3}", "lr is no param"),
+        ("params: {on: {type: int, low: 1, high: 2}}", "True is no name of a param"),
+        ("params: {é: {type: int, low: 1, high: 2}}", "is no name of a param"),
+        ("params: {a: {type: int, low: 1, high: 2}, A: {type: int, low: 1, high: 2}}", "capital"),
+        ("params: {a: {type: categorical, choices: [[1], [2]]}}", "neither a number nor a text"),
+        ("params: {a: {type: conditional, given: b, cases: {c: [1]}}}", "param a.given must be"),
+        (
+            "params: {a: {type: int, low: 1, high: 2}, b: {type: int, low: 1, high: 2}}\n"
+            "start: [{a: 1}]",
+            "b must be a whole number from 1 to 2, got None",
+        ),
         ("start: [{lr: 3}]", "lr is no param"),
         (
             "params: {lr: {type: int, low: 1, high: 2}}\nstart: [{lr: 3}]",
@@ -118,21 +128,59 @@ def test_ranges_are_told_from_other_words(argument, is_one):
     ],
 )
 def test_an_option_without_a_value_is_left_out(argv, filled, own):
-    assert fill(argv.split(), {"lr": None}, {"lr": 0.1}) == filled.split()
-    assert fill(argv.split(), {"lr": None}, {}) == own.split()
+    assert fill(argv.split(), {"lr": None}, {"lr": 0.1}, {"lr": 9}) == filled.split()
+    assert fill(argv.split(), {"lr": None}, {}, {}) == own.split()
 
 
 def test_an_argument_that_cannot_be_left_out_needs_a_value():
     with pytest.raises(ConfigError, match=r"write its own value as \{lr=VALUE\}"):
-        fill(["run", "{lr}"], {"lr": None}, {})
+        fill(["run", "{lr}"], {"lr": None}, {}, {})
+
+
+def test_the_programs_own_values_are_written_as_they_stand():
+    names = {"x": None, "y": None}
+    argv = ["run", "--x={x=True}", "--y", "{y}", "--z={x=1e-2},{y}"]
+    assert fill(argv, names, {}, {"y": 1e-05}) == [
+        "run", "--x=True", "--y", "1e-05", "--z=1e-2,1e-05",
+    ]  # fmt: skip
+    assert fill(["run", "--betas", "{x=0.9},{y}", "a"], names, {}, {}) == ["run", "a"]
 
 
 def test_the_commands_own_values_are_known():
     space = read_params({"lr": "log(1e-3, 1)", "net": "choice(a, b)"}, None)
-    assert space.with_own(["run", "{lr=0.5}", "{net}", "{x=1}"]).default == {"lr": 0.5}
+    assert space.with_own(["run", "{lr=5e-1}", "{net}", "{x=1}"]).default == {"lr": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("spec", "values"),
+    [
+        ("choice(1e-4, 1e-3)", (1e-4, 1e-3)),
+        ("choice(on, off)", ("on", "off")),
+        ("choice(010, 1:30)", (10, "1:30")),
+        ("choice(2024-01-01, nan)", ("2024-01-01", "nan")),
+        ("choice([1, 2], [3])", ("[1", "2]", "[3]")),
+    ],
+)
+def test_what_stands_on_the_command_line_is_no_yaml(spec, values):
+    assert read_params({"x": spec}, None).params["x"] == Choices({"": values}, runtime=False)
+
+
+def test_conditional_params_are_as_in_a_search_space(tmp_path):
+    file = tmp_path / "tuner.yaml"
+    file.write_text("""
+params:
+  net: {type: categorical, choices: [small, large]}
+  width: {type: conditional, given: net, cases: {small: [8, 16], large: [64]}}
+default: {net: small, width: 8}
+start: [{net: large, width: 64}, {width: 16}]
+""")
+    space = read_params({}, file)
+    assert space.start == ({"net": "large", "width": 64}, {"net": "small", "width": 16})
 
 
 def test_values_are_rounded_unless_that_leaves_the_range():
     space = read_params({"lr": "uniform(0.12345, 0.5)"}, None)
     assert space.rounded({"lr": 0.234567}) == {"lr": 0.235}
     assert space.rounded({"lr": 0.123456}) == {"lr": 0.123456}
+    narrow = read_params({"x": "uniform(1000, 1001)", "y": "log(1e-5, 1)"}, None)
+    assert narrow.rounded({"x": 1000.12345, "y": 1.23456e-05}) == {"x": 1000.12, "y": 1.23e-05}

@@ -181,7 +181,7 @@ def test_lines_of_other_tools_count_as_steps_and_figures(progress):
         progress.output.write(f":::MLLOG {json.dumps(line)}\n".encode())
     progress.output.flush()
     progress.read()
-    assert progress.source == "MLPerf logging"
+    assert progress.source == "MLPerf logging, samples_count"
     assert list(progress.marks) == [Mark(100, 100.0), Mark(200, 200.0)]
     assert progress.accuracy == 0.8
 
@@ -192,7 +192,31 @@ def test_figures_of_the_training_split_tell_nothing_of_quality(progress):
     report(progress, {"v": 1, "metrics": {"odd\nname": 1.0, "val_accuracy": 91.0}})
     progress.read()
     assert progress.figures == {"accuracy": 0.9, "loss": 0.3, "val_accuracy": 91.0}
-    assert progress.accuracy == 0.9
+    assert progress.accuracy == 0.91, "that of the validation, where both are told"
+
+
+@pytest.mark.parametrize(
+    ("in_percent", "told", "accuracy"),
+    [
+        (None, 0.97, 0.97),
+        (None, 97.0, 0.97),
+        (True, 0.97, 0.0097),
+        (True, 1.0, 0.01),
+        (False, 1.0, 1.0),
+    ],
+)
+def test_the_unit_of_accuracies_is_that_of_the_first_run(progress, in_percent, told, accuracy):
+    progress.in_percent = in_percent
+    report(progress, {"v": 1, "metrics": {"accuracy": told}})
+    progress.read()
+    assert progress.accuracy == pytest.approx(accuracy)
+
+
+def test_a_fraction_above_one_is_refused_where_accuracies_are_fractions(progress):
+    progress.in_percent = False
+    report(progress, {"v": 1, "metrics": {"accuracy": 97.0}})
+    with pytest.raises(ProtocolError, match="the accuracy must be from 0 to 1, got 97"):
+        progress.read()
 
 
 def test_another_goal_ends_the_run_when_it_is_no_number(progress):

@@ -91,7 +91,7 @@ def recommend_command(words: Sequence[str]) -> int:
     if answer.get("dataset", wanted) != wanted:
         instead = f"{answer['dataset']}, which a study used in place of {wanted}"
         print(f"warning: measured on {instead}", file=sys.stderr)
-    print(render(form, answer), end="")
+    print(render(form, answer, asked), end="")
     return 0
 
 

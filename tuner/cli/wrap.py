@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,7 +49,8 @@ def wrap_command(words: Sequence[str]) -> int:
     --step REGEX        each match in the output is one step
     --metric REGEX      reads the accuracy from the output, by a group (?P<accuracy>...); whole
                         runs then show whether it is kept
-    --budget SECONDS    length of the study
+    --budget SECONDS    length of the study (default: as above; with params 30 whole runs, and 5
+                        minutes at least)
     --cores LIST        CPUs that the program may use, such as 0-3 (default: all)
     --knob VAR=A,B      also try these values of an environment variable
     --without KNOB      leave this knob as it is; may be given more than once
@@ -81,7 +83,7 @@ def wrap_command(words: Sequence[str]) -> int:
 
 
 def _parser() -> _Parser:
-    parser = _Parser(prog="tuner wrap", add_help=False)
+    parser = _Parser(prog="tuner wrap", add_help=False, allow_abbrev=False)
     for name in ("--step", "--metric", "--cores", "--tracking-uri"):
         parser.add_argument(name, default="")
     parser.add_argument("--budget", type=float, default=0.0)
@@ -94,7 +96,7 @@ def _parser() -> _Parser:
     goal = parser.add_mutually_exclusive_group()
     goal.add_argument("--maximize", default="")
     goal.add_argument("--minimize", default="")
-    parser.add_argument("--margin", type=float, default=0.0)
+    parser.add_argument("--margin", type=float, default=None)
     return parser
 
 
@@ -120,7 +122,7 @@ def _goal(options: argparse.Namespace) -> Goal:
     from tuner.wrap.goal import ACCURACY, Goal
 
     name = options.maximize or options.minimize or ACCURACY
-    if not 0 <= options.margin < float("inf"):
+    if options.margin is not None and not 0 < options.margin < float("inf"):
         raise ConfigError(f"--margin must be a number above 0, got {options.margin:g}")
     return Goal(name, not options.minimize, options.margin)
 
@@ -134,6 +136,21 @@ def _require_command(words: Sequence[str]) -> None:
         )
 
 
+def _require_no_ranges(options: argparse.Namespace) -> None:
+    """Raise ``ConfigError`` if a param has the name of an option."""
+    from tuner.wrap.params import is_spec
+
+    for name in ("step", "metric", "cores", "output", "maximize", "minimize"):
+        if is_spec(getattr(options, name)):
+            raise ConfigError(
+                f"--{name} is an option of its own; give the param {name} another name"
+            )
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - takes an argument that can be no path
+
+
 def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     from tuner.wrap.knobs import parse_knob
     from tuner.wrap.params import FILE, read_params
@@ -142,6 +159,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
 
     if not 0 <= options.budget < float("inf"):
         raise ConfigError(f"--budget must be seconds above 0, got {options.budget:g}")
+    _require_no_ranges(options)
     goal = _goal(options)
     if options.metric and f"(?P<{goal.name}>" not in options.metric:
         raise ConfigError(
@@ -156,7 +174,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
             raise ConfigError(f"--{name} {text!r} is no regular expression: {error}") from None
     folder, argv = Path.cwd(), tuple(options.command)
     beside = (folder / FILE, *((folder / each).parent / FILE for each in argv))
-    params = read_params(ranges, next((each for each in beside if each.is_file()), None))
+    params = read_params(ranges, next(filter(_is_file, beside), None))
     program = Program(
         argv=argv,
         folder=folder,

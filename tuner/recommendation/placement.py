@@ -19,21 +19,28 @@ from typing import Any
 import yaml
 
 from tuner.values.errors import ConfigError
+from tuner.values.trial import text_of
 
 VERSION = 1
 """Version of the forms, also in the canonical one, JSON."""
 _NAME_LETTERS = 57  # of a label of Kubernetes, and of a name with "tuner-" before it
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL = re.compile(r"[\n\r\0]")  # what no file of variables can hold
 _Answer = Mapping[str, Any]
 
 
-def render(form: str, answer: _Answer) -> str:
+def render(form: str, answer: _Answer, asked: Mapping[str, Any]) -> str:
     """Return an answer of ``recommend`` in one of ``FORMS``.
+
+    Args:
+        form: The form.
+        answer: The answer.
+        asked: What was asked for: ``framework`` and ``dataset``, or ``program``.
 
     Raises:
         ConfigError: If there is no such form, or the form cannot hold a value.
     """
-    return _form(form)(_Placed(name_of(answer), {"recommended": True, **answer}))
+    return _form(form)(_Placed(name_of(asked), {"recommended": True, **answer}))
 
 
 def render_nothing(form: str, reason: str, asked: Mapping[str, Any]) -> str:
@@ -42,7 +49,7 @@ def render_nothing(form: str, reason: str, asked: Mapping[str, Any]) -> str:
     Args:
         form: One of ``FORMS``.
         reason: Why nothing is recommended.
-        asked: What was asked for, such as ``framework`` and ``dataset``.
+        asked: What was asked for: ``framework`` and ``dataset``, or ``program``.
 
     Raises:
         ConfigError: If there is no such form.
@@ -66,10 +73,15 @@ class _Placed:
         return {"TUNER_NOTHING": re.sub(r"[\"'\\,]", "", self.answer["reason"])}
 
 
-def name_of(answer: _Answer) -> str:
-    """Return a name for an answer, as Kubernetes allows one: ``caffe-mnist``."""
-    words = (answer.get("framework"), answer.get("dataset"), answer.get("program"))
-    joined = "-".join(str(each) for each in words if each).lower()
+def name_of(asked: Mapping[str, Any]) -> str:
+    """Return a name for a question, as Kubernetes allows one: ``caffe-mnist``.
+
+    An answer has the same name whatever it is, so that each replaces the one before.
+    """
+    words = [asked["program"]] if asked.get("program") else [
+        asked.get("framework") or "any", asked.get("dataset") or "mnist",
+    ]  # fmt: skip
+    joined = "-".join(map(str, words)).lower()
     return re.sub(r"[^a-z0-9]+", "-", joined).strip("-")[:_NAME_LETTERS].strip("-") or "any"
 
 
@@ -81,7 +93,7 @@ def variables_of(answer: _Answer) -> dict[str, str]:
     for name, value in answer["params"].items():
         if value is None:
             continue
-        found[f"TUNER_PARAM_{name.upper()}"] = str(value)
+        found[f"TUNER_PARAM_{name.upper()}"] = text_of(value)
     found |= {
         "TUNER_EVIDENCE": evidence["study_run_id"],
         "TUNER_FINGERPRINT": evidence["fingerprint"],
@@ -90,6 +102,9 @@ def variables_of(answer: _Answer) -> dict[str, str]:
     if promised:
         time_s = promised["train_time_s"]
         found["TUNER_PROMISED_S"] = f"{time_s['low']:.3g}-{time_s['high']:.3g}"
+    for name, value in found.items():  # whoever writes to MLflow may have written them
+        if not _VARIABLE.fullmatch(name) or not isinstance(value, str):
+            raise ConfigError(f"{name!r} on record cannot be a variable of a job")
     return found
 
 
@@ -127,7 +142,8 @@ def _sh(placed: _Placed) -> str:
 
 def _argv(placed: _Placed) -> str:
     """Return the params as options on one line."""
-    words = [f"--{name}={value}" for name, value in placed.answer.get("params", {}).items()]
+    params = placed.answer.get("params", {}).items()
+    words = [f"--{name}={text_of(value)}" for name, value in params if value is not None]
     return shlex.join(words) + "\n" if words else ""
 
 
@@ -178,7 +194,8 @@ def _trainjob(placed: _Placed) -> str:
 
 
 def _manifest(manifest: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True)
+    # quoted, as what reads it may take 1e-05 for a number
+    return yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, default_style='"')
 
 
 class _Dumper(yaml.SafeDumper):

@@ -10,9 +10,19 @@ from tuner.recommendation.evidence import EXPIRES_AFTER_S
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended
 
+_NEEDED = {
+    "command_line",
+    "no_loss",
+    "accuracy",
+    "params",
+    "environment",
+    "speedup",
+    "fingerprint",
+}
+
 
 def recommend_program(program: str, records: Sequence[StudyRecord]) -> dict[str, Any]:
-    """Return the setting that the newest study of a program proved to be faster.
+    """Return the setting that the newest study with a proof found for a program.
 
     Args:
         program: The program's name, such as ``train.py``.
@@ -31,12 +41,15 @@ def recommend_program(program: str, records: Sequence[StudyRecord]) -> dict[str,
             f"no study of {program} is on record here; run python -m tuner wrap -- … first, or "
             "say where it was tracked (output=, tracking_uri=)"
         )
-    record = records[0]
-    found = record.front
-    if not found.get("proven"):
+    proven = [
+        each for each in records if each.front.get("proven") and each.front.keys() >= _NEEDED
+    ]
+    if not proven:
         raise NothingRecommended(
             f"no setting of {program} is proven to be faster; its own is the best that is known"
         )
+    record = proven[0]
+    found = record.front
     value, low, high = found["speedup"]
     return {
         "program": program,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import optuna
@@ -28,8 +28,8 @@ class Told:
     violation: float
 
 
-def propose(space: SearchSpace, runs: Sequence[Told]) -> dict[str, ParamValue]:
-    """Return params to try next; the same runs always lead to the same params.
+def propose(space: SearchSpace, runs: Sequence[Told]) -> Iterator[dict[str, ParamValue]]:
+    """Yield params to try next, without end; the same runs always lead to the same params.
 
     They come from a tree-structured Parzen estimator that learns constraints (Watanabe and Hutter
     2023, doi:10.24963/ijcai.2023/486).
@@ -44,4 +44,5 @@ def propose(space: SearchSpace, runs: Sequence[Told]) -> dict[str, ParamValue]:
         space.suggest(trial)
         trial.set_constraint("loss", run.violation)
         study.tell(trial, run.cost)
-    return space.suggest(study.ask())
+    while True:
+        yield space.suggest(study.ask())

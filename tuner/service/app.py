@@ -212,7 +212,7 @@ def _add_answers(app: FastAPI, records: RecordCache, framework_path: str | None)
             return PlainTextResponse(text, status_code=404)
         if asked.format == "json":
             return found
-        return PlainTextResponse(render(asked.format, found.model_dump()))
+        return PlainTextResponse(render(asked.format, found.model_dump(), asked.model_dump()))
 
     def recommended(asked: Question) -> Answer:
         now = known(records)

@@ -212,7 +212,7 @@ class SearchSpace:
         params = {
             name: read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
-        _check_cases(params)
+        check_cases(params)
         return cls(path.stem, params, defaults, own[0].start if own else ())
 
     @property
@@ -365,7 +365,7 @@ def _read_range(name: str, entry: Mapping[str, Any]) -> Range:
     return Range(low, high, integer, log)
 
 
-def _check_cases(params: Mapping[str, Range | Choices]) -> None:
+def check_cases(params: Mapping[str, Range | Choices]) -> None:
     """Raise ``ConfigError`` if an earlier choice leaves no value for a param given by it."""
     before: dict[str, Range | Choices] = {}
     for name, param in params.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,12 @@ ENDED_ITSELF = "the worker ended by itself"
 """The reason of a training that the framework's own rule ended before its last iteration."""
 UNSET = "unset"
 """The value of ``threads`` (or of a kernel) that sets no variable: the library decides."""
+_NO_NAME_OF_A_METRIC = re.compile(r"[^\w .-]", re.ASCII)
+
+
+def text_of(value: ParamValue) -> str:
+    """Return a value as a command line or a variable of the environment has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class TrialKind(enum.Enum):
@@ -305,7 +312,7 @@ class TrialResult:
     def metrics(self) -> Mapping[str, float]:
         """Every known figure, by its name in logs and constraints."""
         figures: dict[str, Any] = {
-            **self.reported,
+            **{_NO_NAME_OF_A_METRIC.sub("_", name): each for name, each in self.reported.items()},
             "val_accuracy": self.val_accuracy,
             "test_accuracy": self.test_accuracy,
         }

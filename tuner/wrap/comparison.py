@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from scipy import stats
 
 from tuner.values.trial import Interval, TrialResult, TrialStatus
-from tuner.verification.noninferiority import p_of_loss
-from tuner.wrap.goal import Goal
+from tuner.verification.noninferiority import LookPlan, chance_of_proof, p_of_loss
+from tuner.wrap.goal import ACCURACY, Goal
 
 CONFIDENCE = 0.95
 MIN_PAIRS = 3
-_LEAST_DEVIATION = 1e-6  # of the goal's figure between runs
+_LEAST_DEVIATION = 1e-6  # between runs: of an accuracy, or relative to another figure
+_HOPE = 0.1  # chance of a proof below which a comparison is given up
 
 Pair = tuple[TrialResult, TrialResult]
 """A run of the program as it is, and one with a setting."""
@@ -28,6 +29,7 @@ class Proof:
     Attributes:
         speedup: How many times as fast it is, with its confidence interval.
         pairs: Number of interleaved pairs of runs.
+        confidence: Confidence of the interval.
         reached: Means of the goal's figure, of the program as it is and with the setting, with
             more as better; ``None`` if it was not read.
         no_loss: Whether no loss is proven; ``None`` if the figure was not read, or was the same
@@ -36,6 +38,7 @@ class Proof:
 
     speedup: Interval
     pairs: int
+    confidence: float = CONFIDENCE
     reached: tuple[float, float] | None = None
     no_loss: bool | None = None
 
@@ -55,7 +58,7 @@ def compare(
     Args:
         pairs: The pairs.
         goal: The figure that must not get worse.
-        alpha: One-sided level of the test that nothing is lost.
+        alpha: Level of the interval, and of the one-sided test that nothing is lost.
     """
     if len(pairs) < MIN_PAIRS:
         return None
@@ -63,25 +66,33 @@ def compare(
     logs = [math.log(seconds(own) / seconds(changed)) for own, changed in pairs]
     mean = statistics.fmean(logs)
     error = statistics.stdev(logs) / math.sqrt(len(logs))
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(logs) - 1)) * error
+    half = float(stats.t.isf(alpha / 2, len(logs) - 1)) * error
     speedup = Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
     own, changed = reached(pairs, goal)
     if not len(own) == len(changed) == len(pairs):
-        return Proof(speedup, len(pairs))
+        return Proof(speedup, len(pairs), 1 - alpha)
     means = statistics.fmean(own), statistics.fmean(changed)
-    return Proof(speedup, len(pairs), means, _loses_nothing(own, changed, goal, alpha))
+    return Proof(speedup, len(pairs), 1 - alpha, means, _loses_nothing(own, changed, goal, alpha))
 
 
-def is_hopeless(pairs: Sequence[Pair], goal: Goal) -> bool:
-    """Return whether runs lose so much on average that more of them would hardly prove else.
+def is_hopeless(pairs: Sequence[Pair], goal: Goal, planned: int, alpha: float) -> bool:
+    """Return whether the planned runs will hardly prove that nothing is lost.
 
     To give up makes no false claim more likely.
+
+    Args:
+        pairs: The pairs so far.
+        goal: The figure that must not get worse.
+        planned: Number of pairs that are planned.
+        alpha: One-sided level of the test at the end.
     """
     own, changed = reached(pairs, goal)
     if len(pairs) < MIN_PAIRS or not own or not changed:
         return False
-    loss = statistics.fmean(own) - statistics.fmean(changed)
-    return loss > goal.allowance(statistics.fmean(own))
+    mean = statistics.fmean(own)
+    plan = LookPlan((planned,), (planned,), alpha)
+    margin, least = goal.allowance(mean), _least_deviation(goal, mean)
+    return chance_of_proof(changed, own, plan, margin, least) < _HOPE
 
 
 def reached(pairs: Sequence[Pair], goal: Goal) -> tuple[list[float], list[float]]:
@@ -94,10 +105,15 @@ def reached(pairs: Sequence[Pair], goal: Goal) -> tuple[list[float], list[float]
 def _loses_nothing(
     own: Sequence[float], changed: Sequence[float], goal: Goal, alpha: float
 ) -> bool | None:
-    if len({*own}) == 1 or len({*changed}) == 1:  # of a fixed seed: one training, not many
+    if len({*own}) == 1:  # of a fixed seed: one training, not many
         return None
-    margin = goal.allowance(statistics.fmean(own))
-    return p_of_loss(changed, own, margin, _LEAST_DEVIATION) < alpha
+    mean = statistics.fmean(own)
+    return p_of_loss(changed, own, goal.allowance(mean), _least_deviation(goal, mean)) < alpha
+
+
+def _least_deviation(goal: Goal, mean: float) -> float:
+    """Return the least standard deviation between runs to assume."""
+    return _LEAST_DEVIATION * (1.0 if goal.name == ACCURACY else abs(mean))
 
 
 def seconds(run: TrialResult) -> float:

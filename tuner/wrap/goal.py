@@ -23,21 +23,21 @@ class Goal:
     Attributes:
         name: Its name in reports, or of the group in ``--metric``.
         maximize: Whether more is better.
-        margin: Difference that counts as none; 0 for the one that is usual.
+        margin: Difference that counts as none; ``None`` for the one that is usual.
     """
 
     name: str = ACCURACY
     maximize: bool = True
-    margin: float = 0.0
+    margin: float | None = None
 
     def choose(self, figures: Mapping[str, float]) -> float | None:
         """Return the figure among those of a run; ``None`` if it is not there.
 
-        Libraries add ``val_`` or ``eval_`` to the name of what they evaluate, and some shorten
-        it to ``acc``.
+        Libraries add ``val_`` or ``eval_`` to the name of what they evaluate, beside that of the
+        training data, and some shorten it to ``acc``.
         """
         bases = (self.name, _SHORT) if self.name == ACCURACY else (self.name,)
-        names = [f"{prefix}{base}" for base in bases for prefix in ("", *_OF_EVALUATION)]
+        names = [f"{prefix}{base}" for base in bases for prefix in (*_OF_EVALUATION, "")]
         return next((figures[each] for each in names if each in figures), None)
 
     def of(self, run: TrialResult) -> float | None:
@@ -49,12 +49,13 @@ class Goal:
 
     def allowance(self, own: float) -> float:
         """Return the difference that counts as none, where a program by itself has ``own``."""
-        if self.margin:
+        if self.margin is not None:
             return self.margin
         return ACCURACY_MARGIN if self.name == ACCURACY else RELATIVE_MARGIN * abs(own)
 
     def shown(self, value: float) -> str:
-        """Return a figure for readers."""
+        """Return a figure, which has more as better, for readers."""
+        figure = value if self.maximize else -value
         if self.name == ACCURACY:
-            return f"{value:.2%}".replace("%", " %")
-        return f"{abs(value) if not self.maximize else value:.4g}"
+            return f"{figure:.2%}".replace("%", " %")
+        return f"{figure:.4g}"

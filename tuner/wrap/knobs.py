@@ -75,6 +75,11 @@ def find_knobs(
     return [each for each in (*read, *own) if each.name not in without]
 
 
+def knob_names() -> list[str]:
+    """Return the names of all knobs that are known, whatever a program loads."""
+    return [entry["name"] for entry in _entries()]
+
+
 def parse_knob(text: str) -> Knob:
     """Read ``VARIABLE=value,value``: a variable of the environment, and the values to try.
 

@@ -16,6 +16,7 @@ _MLPERF, _SYNE_TUNE = ":::MLLOG ", "[tune-metric]: "
 _MLPERF_STEPS = ("step_num", "samples_count", "epoch_num")
 _SYNE_TUNE_STEP, _SYNE_TUNE_TIME = "st_worker_iter", "st_worker_time"
 _EVALUATED = "eval_"
+_MAX_CLOCK = 1e15  # of any clock, in its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +43,27 @@ def read_log_line(text: str) -> LogLine | None:
         if found:
             try:
                 return read(dict(json.loads(rest)))
-            except (LookupError, ValueError, TypeError, OverflowError, RecursionError):
+            except (
+                *(LookupError, ValueError, TypeError, AttributeError),
+                *(OverflowError, RecursionError),
+            ):
                 return None
     return None
 
 
 def _mlperf(raw: Mapping[str, Any]) -> LogLine:
     metadata = raw.get("metadata") or {}
-    counted = next((metadata[each] for each in _MLPERF_STEPS if each in metadata), None)
+    counter = next((each for each in _MLPERF_STEPS if each in metadata), "")
     key, value = str(raw.get("key", "")), raw.get("value")
     metrics = {key: float(value)} if key.startswith(_EVALUATED) and _is_number(value) else {}
-    step = int(counted) if _is_number(counted) else None
-    return LogLine("MLPerf logging", step, float(raw["time_ms"]) / 1000, metrics)
+    source = f"MLPerf logging, {counter}" if counter else "MLPerf logging"  # units do not mix
+    return LogLine(
+        source, _whole(metadata.get(counter)), _seconds(raw["time_ms"], 1000.0), metrics
+    )
 
 
 def _syne_tune(raw: Mapping[str, Any]) -> LogLine:
-    step, time_s = raw.get(_SYNE_TUNE_STEP), raw.get(_SYNE_TUNE_TIME)
+    step, time_s = _whole(raw.get(_SYNE_TUNE_STEP)), raw.get(_SYNE_TUNE_TIME)
     metrics = {
         name: float(value)
         for name, value in raw.items()
@@ -65,11 +71,23 @@ def _syne_tune(raw: Mapping[str, Any]) -> LogLine:
     }
     return LogLine(
         "Syne Tune's reporter",
-        int(step) + 1 if _is_number(step) else None,
-        float(time_s) if _is_number(time_s) else None,
+        None if step is None else step + 1,
+        None if time_s is None else _seconds(time_s),
         metrics,
     )
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(value: object) -> int | None:
+    """Return a number of steps. Raises ``ValueError`` or ``OverflowError`` for no such number."""
+    return int(value) if _is_number(value) else None
+
+
+def _seconds(value: object, a_second: float = 1.0) -> float:
+    """Return a time in seconds, given how many units are one; raise ``ValueError`` for none."""
+    if not _is_number(value) or not abs(value) < _MAX_CLOCK:
+        raise ValueError(f"{value!r} is no time")
+    return float(value) / a_second

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 
 from tuner.search.constrained import Told, propose
 from tuner.values.trial import ParamValue, TrialResult, TrialStatus
 from tuner.wrap.goal import Goal
 from tuner.wrap.params import ParamSpace
+
+_DRAWS = 30  # of the sampler, until all params count as tried
 
 
 class ParamSearch:
@@ -44,20 +47,21 @@ class ParamSearch:
         """Wall time of the fastest run that lost nothing; infinite without one."""
         return min(map(_wall_s, self.finalists), default=math.inf)
 
-    def next(self) -> dict[str, ParamValue]:
-        """Return the params to try next."""
+    def next(self) -> dict[str, ParamValue] | None:
+        """Return the params to try next; ``None`` if none are left that were not tried."""
         tried = [self._space.part_of(each.trial.params) for each in self._runs]
         for start in self._space.start:
-            params = {**self._space.default, **start}
-            if params not in tried and not self._space.space.refusal(params):
-                return params
+            if dict(start) not in tried:
+                return dict(start)
         falls_short = [each for each in map(self._violation, self._runs) if each < math.inf]
-        failed = 2 * max([*falls_short, abs(self._needed)])  # worse than any that ended well
+        # worse than any that ended well
+        failed = 2 * max([*falls_short, abs(self._needed)]) or 1.0
         told = [
             Told(params, _wall_s(each), min(self._violation(each), failed))
             for params, each in zip(tried, self._runs, strict=True)
         ]
-        return self._space.rounded(propose(self._space.space, told))
+        proposals = map(self._space.rounded, islice(propose(self._space.space, told), _DRAWS))
+        return next((each for each in proposals if each not in tried), None)
 
     def _violation(self, run: TrialResult) -> float:
         """Return by how much a run falls short; infinite if it failed."""

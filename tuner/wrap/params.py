@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,15 +14,16 @@ from typing import Any
 import yaml
 
 from tuner.values.errors import ConfigError
-from tuner.values.space import Choices, Range, SearchSpace, read_param
-from tuner.values.trial import Params, ParamValue
+from tuner.values.space import Choices, Range, SearchSpace, check_cases, read_param
+from tuner.values.trial import Params, ParamValue, text_of
 
 FILE = "tuner.yaml"
 SEED = "seed"
 _NAME = r"[A-Za-z_]\w*"
+_PLAIN = (str, int, float, bool)
 _SPEC = re.compile(r"\s*(log|uniform|int|logint|choice)\((.*)\)\s*", re.DOTALL)
-_HOLE = re.compile(rf"\{{({_NAME})(?:=([^{{}}]*))?\}}")
-_DIGITS = 3  # significant ones of a number that the search proposes
+_HOLE = re.compile(rf"\{{({_NAME})(?:=([^{{}}]*))?\}}", re.ASCII)
+_DIGITS = 3  # of a number that the search proposes, within its range
 _KEYS = {"params", "default", "start"}
 
 
@@ -49,16 +52,13 @@ class ParamSpace:
 
     def rounded(self, params: Params) -> dict[str, ParamValue]:
         """Return values with as many digits as a person would write."""
-        short = {
-            name: float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
-            for name, value in params.items()
-        }
+        short = {name: _rounded(value, self.params[name]) for name, value in params.items()}
         return dict(params) if self.space.refusal(short) else short
 
     def with_own(self, argv: Sequence[str]) -> ParamSpace:
         """Return the params with the values that a command gives to them, as in ``{lr=0.1}``."""
         own = {
-            name: yaml.safe_load(value)
+            name: _scalar(value)
             for each in argv
             for name, value in _HOLE.findall(each)
             if value and name in self.params
@@ -88,14 +88,31 @@ def read_params(specs: Mapping[str, str], file: Path | None) -> ParamSpace:
     """
     raw = _read_file(file) if file else {}
     entries = {**raw.get("params", {}), **{name: _entry(name, specs[name]) for name in specs}}
-    params = {name: _param(str(name), entry) for name, entry in entries.items()}
-    default, start = raw.get("default", {}), tuple(raw.get("start", ()))
-    for values in (default, *start):
-        for name, value in values.items():
-            why = params[name].refusal(value, {}) if name in params else "is no param"
-            if why and (values is not default or name not in params):
-                raise ConfigError(f"{file}: {name} {why}")
-    return ParamSpace(params, default, start)
+    params = {name: _param(name, entry) for name, entry in entries.items()}
+    if len({name.upper() for name in params}) < len(params):
+        raise ConfigError("two params have names that differ only in capital letters")
+    try:
+        check_cases(params)
+    except ConfigError as error:
+        raise _of_param(error) from error
+    default = _read_values(raw.get("default", {}), params, file)
+    start = tuple({**default, **_read_values(each, params, file)} for each in raw.get("start", ()))
+    space = ParamSpace(params, default, start)
+    for each in start:
+        if why := space.space.refusal(each):
+            raise ConfigError(f"{file}: start: {why}")
+    return space
+
+
+def _read_values(
+    values: Mapping[str, Any], params: Mapping[str, Range | Choices], file: Path | None
+) -> dict[str, ParamValue]:
+    unknown = [name for name in values if name not in params]
+    if unknown:
+        raise ConfigError(f"{file}: {unknown[0]} is no param")
+    return {  # YAML takes 1e-3 for a text
+        name: _scalar(value) if isinstance(value, str) else value for name, value in values.items()
+    }
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -113,15 +130,25 @@ def _read_file(file: Path) -> dict[str, Any]:
     return dict(raw)
 
 
-def _param(name: str, entry: Any) -> Range | Choices:
-    if not re.fullmatch(_NAME, name) or name == SEED:
+def _param(name: Any, entry: Any) -> Range | Choices:
+    named = isinstance(name, str) and re.fullmatch(_NAME, name, re.ASCII) and name != SEED
+    if not named:
         raise ConfigError(f"{name!r} is no name of a param; use letters, digits and _, not seed")
     if not isinstance(entry, Mapping):
         raise ConfigError(f"param {name} must be a table such as {{type: int, low: 1, high: 9}}")
     try:
-        return read_param(name, {"affects": "accuracy", **entry}, cores=1)
+        param = read_param(name, {"affects": "accuracy", **entry}, cores=os.cpu_count() or 1)
     except ConfigError as error:
-        raise ConfigError(str(error).replace("search_space.", "param ", 1)) from error
+        raise _of_param(error) from error
+    cases = param.cases.values() if isinstance(param, Choices) else ()
+    for value in (value for case in cases for value in case):
+        if not isinstance(value, _PLAIN):
+            raise ConfigError(f"param {name}: {value!r} is neither a number nor a text")
+    return param
+
+
+def _of_param(error: ConfigError) -> ConfigError:
+    return ConfigError(str(error).replace("search_space.", "param ", 1))
 
 
 def _entry(name: str, spec: str) -> dict[str, Any]:
@@ -129,7 +156,7 @@ def _entry(name: str, spec: str) -> dict[str, Any]:
     match = _SPEC.fullmatch(spec)
     words = [each.strip() for each in match[2].split(",")] if match else []
     if match and match[1] == "choice" and all(words):
-        return {"type": "categorical", "choices": [yaml.safe_load(each) for each in words]}
+        return {"type": "categorical", "choices": [_scalar(each) for each in words]}
     try:
         low, high = map(float, words)
     except ValueError:
@@ -147,7 +174,9 @@ def holes(argv: Sequence[str]) -> set[str]:
     return {name for each in argv for name, _ in _HOLE.findall(each)}
 
 
-def fill(argv: Sequence[str], names: Mapping[str, Any], values: Params) -> list[str]:
+def fill(
+    argv: Sequence[str], names: Mapping[str, Any], values: Params, default: Params
+) -> list[str]:
     """Return a command with values in place of the names in braces.
 
     An argument whose value is unknown is left out, with the option before it, so that the
@@ -157,6 +186,7 @@ def fill(argv: Sequence[str], names: Mapping[str, Any], values: Params) -> list[
         argv: The command.
         names: Names that stand for params; other braces stay as they are.
         values: Values by name.
+        default: Values where ``values`` has none, and the command says none.
 
     Raises:
         ConfigError: If an argument can be neither filled nor left out.
@@ -166,11 +196,11 @@ def fill(argv: Sequence[str], names: Mapping[str, Any], values: Params) -> list[
         missing = [
             name
             for name, own in _HOLE.findall(argument)
-            if name in names and name not in values and not own
+            if name in names and name not in values and name not in default and not own
         ]
         if not missing:
-            filled.append(_HOLE.sub(lambda hole: _value(hole, names, values), argument))
-        elif "=" in argument or argument.startswith("-"):
+            filled.append(_HOLE.sub(lambda hole: _value(hole, names, values, default), argument))
+        elif "=" in _HOLE.sub("", argument) or argument.startswith("-"):
             continue
         elif filled and filled[-1].startswith("-") and "=" not in filled[-1]:
             filled.pop()
@@ -182,16 +212,33 @@ def fill(argv: Sequence[str], names: Mapping[str, Any], values: Params) -> list[
     return filled
 
 
-def _value(hole: re.Match[str], names: Mapping[str, Any], values: Params) -> str:
+def _value(hole: re.Match[str], names: Mapping[str, Any], values: Params, default: Params) -> str:
     name, own = hole[1], hole[2]
     if name not in names:
         return hole[0]
-    return text_of(values[name]) if name in values else own
+    if name in values:
+        return text_of(values[name])
+    return own or text_of(default[name])
 
 
-def text_of(value: ParamValue) -> str:
-    """Return a value as a command line has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _scalar(text: str) -> ParamValue:
+    """Return what a text on the command line stands for: a number, true, false, or itself."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            return value
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _rounded(value: ParamValue, param: Range | Choices) -> ParamValue:
+    if not isinstance(value, float) or not isinstance(param, Range):
+        return value
+    if param.log or param.high == param.low:
+        return float(f"{value:.{_DIGITS}g}")
+    return round(value, _DIGITS - 1 - math.floor(math.log10(param.high - param.low)))
 
 
 def variables_of_params(values: Params, seed: int) -> dict[str, str]:

@@ -119,7 +119,8 @@ class Program:
     def arguments(self, trial: Trial) -> list[str]:
         """Return the command with the values of a trial's params, and its seed."""
         names = {**self.params.params, SEED: None}
-        return fill(self.argv, names, {**self.values(trial.params), SEED: trial.seed})
+        values = {**self.params.part_of(trial.params), SEED: trial.seed}
+        return fill(self.argv, names, values, self.params.default)
 
     def values(self, setting: Params) -> Params:
         """Return the values of its params: those of a setting, or its own."""

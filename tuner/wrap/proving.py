@@ -78,7 +78,11 @@ class Proving:
         if self._tested(place).failed:
             return
         done = set(self._runs())
+        changes_params = bool(self._program.params.part_of(plan["setting"]))
         for number in range(first, first + 2 * int(plan["pairs"])):
+            hopeless = changes_params and number % 2 == 0 and self._is_hopeless(place)
+            if hopeless:
+                return
             if {number, number ^ 1} <= done:  # both of a pair, or it is run again
                 continue
             # own, changed, changed, own: so a drift of the machine's speed cancels out
@@ -87,8 +91,16 @@ class Proving:
             trial = Trial(number, setting, TrialKind.VERIFY, seed=_FIRST_SEED + number)
             if math.isinf(seconds(self._measure(trial))):
                 return
-            if number % 2 and is_hopeless(self._pairs(place), self._program.goal):
-                return
+
+    def _is_hopeless(self, place: int) -> bool:
+        planned = int(self._plans[place]["pairs"])
+        goal = self._program.goal
+        return is_hopeless(self._pairs(place), goal, planned, self._alpha(place))
+
+    def _alpha(self, place: int) -> float:
+        """Return the level of a comparison: all of a study err at most as often as one alone."""
+        alpha = 1 - CONFIDENCE
+        return candidate_alpha(alpha, place) if self._program.params else alpha
 
     def _tested(self, place: int) -> Tested:
         plan = self._plans[place]
@@ -97,10 +109,7 @@ class Proving:
         of_plan = [runs[each] for each in numbers if each in runs]
         failed = next((each for each in of_plan if math.isinf(seconds(each))), None)
         changed = bool(self._program.params.part_of(plan["setting"]))
-        # all claims of a study together err at most as often as one test alone would
-        alpha = 1 - CONFIDENCE
-        alpha = candidate_alpha(alpha, place) if self._program.params else alpha
-        proof = compare(self._pairs(place), self._program.goal, alpha)
+        proof = compare(self._pairs(place), self._program.goal, self._alpha(place))
         return Tested(plan["setting"], None if failed else proof, failed, changed)
 
     def _runs(self) -> dict[int, TrialResult]:

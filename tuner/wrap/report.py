@@ -8,9 +8,9 @@ from typing import Any
 
 from tuner.measure import fingerprint
 from tuner.progress import format_seconds, printable
-from tuner.values.trial import Params, Trial, TrialKind, TrialResult, TrialStatus
-from tuner.wrap.comparison import CONFIDENCE, Proof
-from tuner.wrap.params import holes, text_of
+from tuner.values.trial import Params, Trial, TrialKind, TrialResult, TrialStatus, text_of
+from tuner.wrap.comparison import Proof
+from tuner.wrap.params import holes
 from tuner.wrap.result import Tested, WrapResult
 
 VERSION = 1
@@ -169,9 +169,9 @@ def _other(result: WrapResult, tested: Tested) -> str:
 def _interval(proof: Proof) -> str:
     speedup = proof.speedup
     return (
-        f"{speedup.value:.2f} times ({CONFIDENCE:.0%} interval {speedup.low:.2f} to "
+        f"{speedup.value:.2f} times ({100 * proof.confidence:.4g} % interval {speedup.low:.2f} to "
         f"{speedup.high:.2f}, {proof.pairs} pairs of runs)"
-    ).replace("%", " %")
+    )
 
 
 def _measured(result: WrapResult) -> str:
@@ -181,7 +181,7 @@ def _measured(result: WrapResult) -> str:
     source = result.source.removeprefix("hook ")
     by = {"output": "its output", "reports": "its own reports"}.get(source, source)
     window = result.window
-    return f"{window.steps:,} steps after the first {window.first:,}, counted by {by}"
+    return f"{window.steps:,} steps after the first {window.first:,}, counted by {printable(by)}"
 
 
 def _knobs(result: WrapResult) -> Iterator[str]:
@@ -210,7 +210,7 @@ def _settings(result: WrapResult) -> Iterator[str]:
             train_s = measured.train_time_s
             figures = (
                 format_seconds(train_s),
-                f"{own_s / train_s:.2f}",
+                _ratio(own_s, train_s),
                 str(measured.threads_seen or ""),
                 measured.disturbed,
             )
@@ -235,9 +235,13 @@ def _params(result: WrapResult) -> Iterator[str]:
             rows.append((params, "", "", shown, note))
         else:
             wall_s = measured.wall_time_s
-            faster = f"{own_s / wall_s:.2f}"
+            faster = _ratio(own_s, wall_s)
             rows.append((params, format_seconds(wall_s), faster, shown, measured.disturbed))
     yield from _table(rows)
+
+
+def _ratio(own_s: float, train_s: float) -> str:
+    return f"{own_s / train_s:.2f}" if train_s else ""
 
 
 def _searched(result: WrapResult) -> list[TrialResult]:

@@ -89,12 +89,14 @@ class Seen:
         source: Where its progress came from; empty without any.
         mapped: Paths of the files that its processes had mapped.
         start_s: Seconds until the steps that were measured began.
+        in_percent: Whether it tells accuracies in per cent; ``None`` if it told none.
     """
 
     window: Window | None
     source: str
     mapped: frozenset[str]
     start_s: float
+    in_percent: bool | None = None
 
 
 @dataclass
@@ -109,6 +111,8 @@ class Runner:
         memory_limit_bytes: Memory at which a run is ended.
         limits: When a measurement counts as disturbed.
         tell: Called with the steps and seconds of a run so far.
+        knobs: The knobs that settings are of.
+        in_percent: Whether the program tells accuracies in per cent; ``None`` if that is unknown.
     """
 
     program: Program
@@ -119,6 +123,7 @@ class Runner:
     limits: MeasureConfig
     tell: Callable[[Trial, int, float], None] = lambda _trial, _steps, _seconds: None
     knobs: Sequence[Knob] = field(default_factory=tuple)
+    in_percent: bool | None = None
 
     def run(self, trial: Trial, aim: Aim) -> tuple[TrialResult, Seen]:
         """Run the program once with the setting ``trial.params``."""
@@ -148,7 +153,9 @@ class _Watch:
         self._runner, self._trial, self._aim = runner, trial, aim
         self._own, self._output = own, output
         program = runner.program
-        self._progress = Progress(own, output, program.step, program.metric, program.goal)
+        self._progress = Progress(
+            own, output, program.step, program.metric, program.goal, runner.in_percent
+        )
         variables = variables_of(runner.knobs, trial.params, program.environment)
         self._asked = variables
         self._marker = f"{runner.marker}/{trial.name}/"
@@ -358,6 +365,9 @@ class _Watch:
             source=self._progress.source,
             mapped=frozenset(self._mapped),
             start_s=self._start_s,
+            in_percent=None
+            if self._progress.accuracy is None
+            else bool(self._progress.in_percent),
         )
 
     def conclude(self, failure: Failure | None, usage: Usage, tail: str) -> TrialResult:
@@ -367,6 +377,7 @@ class _Watch:
         if doubt:
             status, reason = TrialStatus.INVALID, doubt
         marks = self._progress.marks
+        ended = self._code is not None or failure is not None
         wall_s = (self._ended_s or time.monotonic()) - self._began_s
         train_s = wall_s if self._steady_s is None else self._steady_s
         if failure is None and train_s > wall_s:
@@ -379,8 +390,9 @@ class _Watch:
             status=status,
             reason=reason,
             iterations=marks[-1].step if marks else 0,
-            val_accuracy=self._progress.accuracy,
-            reported=dict(self._progress.figures),
+            # what a run that was cut short reached is not what the program reaches
+            val_accuracy=self._progress.accuracy if ended else None,
+            reported=dict(self._progress.figures) if ended else {},
             measurement=measurement(usage, train_s, wall_s, self._runner.limits),
             log_tail="" if status.usable else tail,
         )

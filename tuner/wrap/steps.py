@@ -80,6 +80,7 @@ class Progress:
         step: Regular expression: each match in the output is a step. Empty for none.
         metric: Regular expression whose named groups are figures. Empty for none.
         goal: The figure that tells how well the program has trained.
+        in_percent: Whether accuracies are in per cent; ``None`` to tell by the first above 1.
     """
 
     own: WorkerFolder
@@ -87,6 +88,7 @@ class Progress:
     step: str = ""
     metric: str = ""
     goal: Goal = field(default_factory=Goal)
+    in_percent: bool | None = None
     figures: dict[str, float] = field(default_factory=dict)
     """The last figures that were reported, by name."""
     _marks: dict[str, list[Mark]] = field(default_factory=lambda: defaultdict(list))
@@ -100,7 +102,7 @@ class Progress:
     def accuracy(self) -> float | None:
         """The last accuracy that was reported, as a fraction; ``None`` without any."""
         value = Goal(ACCURACY).choose(self.figures)
-        return value / 100 if value is not None and value > 1 else value
+        return value / 100 if value is not None and self.in_percent else value
 
     @property
     def source(self) -> str:
@@ -114,7 +116,7 @@ class Progress:
 
     @property
     def _best(self) -> tuple[str, Sequence[Mark]]:
-        ranks = {"reports": 2, "hook": 1}
+        ranks = {"reports": 3, "hook": 2, "output": 1}
         return max(
             self._marks.items(),
             key=lambda each: (ranks.get(each[0].partition(" ")[0].partition("/")[0], 0),
@@ -208,8 +210,12 @@ class Progress:
         of_goal = self.goal.choose({name: value}) is not None
         if of_goal and not math.isfinite(value):
             raise ArithmeticError(f"the {self.goal.name} is {value}")
-        if Goal(ACCURACY).choose({name: value}) is not None and not 0 <= value <= 100:
-            raise ProtocolError(f"the accuracy must be from 0 to 1, or to 100 %, got {value:g}")
+        if Goal(ACCURACY).choose({name: value}) is not None:
+            if not 0 <= value <= (1 if self.in_percent is False else 100):
+                unit = "from 0 to 1" if self.in_percent is False else "from 0 to 1, or to 100 %"
+                raise ProtocolError(f"the accuracy must be {unit}, got {value:g}")
+            if self.in_percent is None and value > 1:
+                self.in_percent = True
         known = name in self.figures or len(self.figures) < _MAX_FIGURES
         if of_goal or (known and _FIGURE.fullmatch(name) and math.isfinite(value)):
             self.figures[name] = value

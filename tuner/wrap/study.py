@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from tuner import measure
@@ -15,7 +16,7 @@ from tuner.values.trial import Params, Trial, TrialKind, TrialResult
 from tuner.wrap.comparison import MIN_PAIRS, seconds
 from tuner.wrap.descent import Descent
 from tuner.wrap.goal import Goal
-from tuner.wrap.knobs import Knob, find_knobs
+from tuner.wrap.knobs import Knob, find_knobs, knob_names
 from tuner.wrap.param_search import ParamSearch
 from tuner.wrap.proving import Proving
 from tuner.wrap.record import Record
@@ -26,6 +27,7 @@ from tuner.wrap.steps import Window
 
 _BEATEN = 1.3  # times as slow as the best so far: such a run is ended
 _PAIRS = 10  # of interleaved runs, if there is time
+_KEPT_PAIRS = 5  # for which the search leaves time: three have an interval twice as wide
 _RESERVED = 0.4  # of the budget, at most, for these
 _RACED = 0.25  # of the budget, at most, for runtime settings where there are params too
 _IN_RUNS = 10.0  # length of a study in whole runs, unless it is given
@@ -74,6 +76,7 @@ class _Study:
         measure.kill_marked(f"{self._folder.marker}/")
         remove_worker_folders(self._folder.trials)
         find_knobs([], 1, [], own=request.knobs, without=request.without)  # refuses unknown names
+        self._require_other_names()
         self._proving = Proving(self._folder, request.program, self._prove_by)
         self._knobs: list[Knob] = []
         self._window: Window | None = None
@@ -126,20 +129,8 @@ class _Study:
         self._require_quality()
         facts = self._folder.facts["default"]
         self._window = Window(*facts["window"]) if facts["window"] else None
-        self._source = str(facts["source"])
-        self._knobs = find_knobs(
-            facts["mapped"],
-            len(self._runner.cores),
-            measure.cpu_flags(),
-            own=self._request.knobs,
-            without=self._request.without,
-        )
-        clash = {each.name for each in self._knobs} & {*self._request.program.params.params}
-        if clash:
-            raise ConfigError(
-                f"the param {min(clash)} has the name of a knob; give it another one, or add "
-                f"--without {min(clash)}"
-            )
+        self._runner.in_percent = facts["in_percent"]
+        self._knobs = self._find_knobs(facts["mapped"])
         if not self._knobs and not self._request.program.params:
             raise ConfigError(
                 "the program loads no library of known settings, or ended too soon to see it; "
@@ -147,15 +138,36 @@ class _Study:
             )
         self._runner.knobs = self._knobs
 
+    def _find_knobs(self, mapped: Sequence[str]) -> list[Knob]:
+        request, cores = self._request, len(self._runner.cores)
+        flags = measure.cpu_flags()
+        return find_knobs(mapped, cores, flags, own=request.knobs, without=request.without)
+
     @property
     def _reads_quality(self) -> bool:
         """Whether the user asked for something that only whole runs show."""
         program = self._request.program
         return bool(program.metric or program.params or program.goal != Goal())
 
+    def _require_other_names(self) -> None:
+        """Raise ``ConfigError`` if a param has the name of a knob."""
+        request = self._request
+        knobs = {*knob_names(), *(each.name for each in request.knobs)} - {*request.without}
+        if clash := knobs & {*request.program.params.params}:
+            raise ConfigError(
+                f"the param {min(clash)} has the name of a knob; give it another one, or add "
+                f"--without {min(clash)}"
+            )
+
     def _require_quality(self) -> None:
         program = self._request.program
-        if not self._reads_quality or program.goal.of(self._first) is not None:
+        own = program.goal.of(self._first)
+        if own is not None and not program.goal.allowance(own):
+            raise ConfigError(
+                f"the program reaches a {program.goal.name} of 0 by itself; --margin says what "
+                "counts as no loss of it"
+            )
+        if not self._reads_quality or own is not None:
             return
         raise ConfigError(
             f"the program told no {program.goal.name}, which must not get worse; let it report "
@@ -212,7 +224,7 @@ class _Study:
         while (setting := self._descent().next) is not None:
             best_s = min(seconds(each) for each in self._raced)
             cost_s = self._cost_s(_BEATEN * best_s)
-            kept_s = min(2 * MIN_PAIRS * self._cost_s(best_s), _RESERVED * self._budget_s)
+            kept_s = min(2 * _KEPT_PAIRS * self._cost_s(best_s), _RESERVED * self._budget_s)
             if self._request.program.params:
                 kept_s = (1 - _RACED) * self._budget_s
             if self._left_s - cost_s < kept_s:
@@ -234,15 +246,18 @@ class _Study:
         while True:
             search = self._param_search()
             limit_s = min(self._wall_s, search.best_s)
-            kept_s = min(2 * MIN_PAIRS * (self._wall_s + limit_s), _RESERVED * self._budget_s)
+            kept_s = min(_KEPT_PAIRS * (self._wall_s + limit_s), _RESERVED * self._budget_s)
             if self._left_s - limit_s < kept_s:
                 return
-            trial = self._next_trial({**setting, **search.next()})
+            params = search.next()
+            if params is None:  # all were tried
+                return
+            trial = self._next_trial({**setting, **params})
             self._measure(trial, Aim(whole=True, beaten_s=limit_s, time_limit_s=self._limit_s))
 
     def _param_search(self) -> ParamSearch:
         program = self._request.program
-        runs = [each for each in self._tried if each not in self._raced]
+        runs = [each for each in self._tried if program.params.part_of(each.trial.params)]
         needed = program.goal.of(self._first)
         assert needed is not None
         return ParamSearch(program.params, program.goal, needed, runs)
@@ -305,7 +320,9 @@ class _Study:
         pair_s = self._cost_s(seconds(self._first)) + self._cost_s(seconds(took))
         if self._proves_by_whole_runs:
             assert took.measurement is not None
-            pair_s = self._wall_s + took.measurement.wall_time_s
+            whole = self._request.program.params.part_of(setting) or not self._window
+            # a runtime setting's run was ended once its steps were measured
+            pair_s = self._wall_s + (took.measurement.wall_time_s if whole else self._wall_s)
         pairs = min(_PAIRS, int(self._left_s / pair_s))
         return max(MIN_PAIRS, pairs) if first else pairs * (pairs >= MIN_PAIRS)
 
@@ -318,15 +335,19 @@ class _Study:
         descent = self._descent() if self._raced else None
         tested = self._proving.tested
         proven = next((each for each in tested if each.proven), next(iter(tested), None))
-        best = proven.setting if proven else descent.best if descent else {}
         program = self._request.program
+        if proven:
+            best = proven.setting
+        else:
+            finalists = self._param_search().finalists if descent and program.params else []
+            best = finalists[0].trial.params if finalists else descent.best if descent else {}
         return WrapResult(
             program=program,
             runs=self._record.runs,
             window=Window(*window) if window else None,
             source=str(default.get("source", "")),
             best=best,
-            knobs=self._knobs,
+            knobs=self._knobs or self._find_knobs(default.get("mapped", ())),
             effects=descent.effects if descent else (),
             tested=tested,
             elapsed_s=self._folder.elapsed_s,
@@ -341,4 +362,5 @@ def _facts_of(seen: Seen) -> dict[str, Any]:
         "source": seen.source,
         "mapped": sorted(seen.mapped),
         "start_s": seen.start_s,
+        "in_percent": seen.in_percent,
     }
