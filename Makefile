@@ -11,6 +11,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # Frameworks whose contract suite `make test` runs; `make test-all` runs it for every one.
 FRAMEWORKS ?= caffe,torch,chainer
 
+# What to shorten when the suite grows.
+SLOWEST := --durations 25 --durations-min 5
+
 # Real frameworks are tested one at a time, all else side by side.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 
@@ -64,8 +67,8 @@ test: install packages browser lua
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not (runtime or alone)"
-	$(BIN)/python -m pytest -m "runtime or alone" --frameworks $(FRAMEWORKS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not (runtime or alone)" $(SLOWEST)
+	$(BIN)/python -m pytest -m "runtime or alone" --frameworks $(FRAMEWORKS) $(SLOWEST)
 
 # Lines and branches that the tests without a framework's runtime reach; the floor is in pyproject.toml.
 # Tracing slows them down, so each has more time.
