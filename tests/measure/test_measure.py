@@ -338,27 +338,6 @@ def test_too_short_a_window_says_nothing(start):
     assert foreign_pct(start, CORES[-1], 0.1) == 0
 
 
-@pytest.mark.slow
-def test_watching_costs_less_than_two_percent_of_a_core(start):
-    child = start(sys.executable, "-S", "-c", WORK, 0, 50)
-    child.stdout.readline()
-    costs = []
-
-    class Counted(ResourceMonitor):
-        def _run(self) -> None:
-            super()._run()
-            costs.append(time.thread_time())
-
-    monitor = Counted(child.pid, CORES)
-    monitor.start()
-    monitor.begin_training()
-    time.sleep(2)
-    monitor.end_training()
-    usage = monitor.finish()
-    assert len(costs) == 1
-    assert costs[0] / usage.wall_s < 0.02
-
-
 # -- what a trial leaves behind -----------------------------------------------------------------
 
 DETACH = """
