@@ -79,6 +79,7 @@ def test_a_figure_that_should_be_low_is_lost_by_being_higher():
     assert is_hopeless(lost, goal, 10, 0.025)
     assert not is_hopeless(seen(own, (80.2, 80.3, 80.0)), goal, 10, 0.025)
     assert not is_hopeless(lost[:2], goal, 10, 0.025)
+    assert not is_hopeless([], goal, 10, 0.025)
 
 
 def test_a_stricter_level_needs_a_clearer_proof():

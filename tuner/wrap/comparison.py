@@ -97,8 +97,10 @@ def is_hopeless(pairs: Sequence[Pair], goal: Goal, planned: int, alpha: float) -
 
 def reached(pairs: Sequence[Pair], goal: Goal) -> tuple[list[float], list[float]]:
     """Return the goal's figures of the program as it is, and with the setting."""
-    figures = [[goal.of(each) for each in runs] for runs in zip(*pairs, strict=True)]
-    own, changed = ([each for each in column if each is not None] for column in figures)
+    own, changed = (
+        [figure for pair in pairs if (figure := goal.of(pair[side])) is not None]
+        for side in (0, 1)
+    )
     return own, changed
 
 
