@@ -257,7 +257,7 @@ class _Watch:
         now = time.monotonic()
         took_s = now - self._began_s
         marks = self._progress.marks
-        self._runner.tell(self._trial, marks[-1].step if marks else 0, took_s)
+        self._runner.tell(self._trial, self._steps_done(), took_s)
         if self._is_beaten(took_s):
             return TrialStatus.STOPPED, "slower than the best so far"
         if took_s > self._aim.time_limit_s:
@@ -279,6 +279,12 @@ class _Watch:
         if self._is_hung(now, (size, len(marks))):
             return TrialStatus.STALLED, f"no output, step or work for {_HUNG_S:.0f} s"
         return self._overflow()
+
+    def _steps_done(self) -> int:
+        """Return the steps that the program told of; 0 if its hook was told to be silent."""
+        marks = self._progress.marks
+        silent = not self._aim.steps and self._progress.source.startswith("hook")
+        return 0 if silent or not marks else marks[-1].step
 
     def _is_beaten(self, took_s: float) -> bool:
         if self._aim.beaten_s == math.inf:
@@ -376,7 +382,6 @@ class _Watch:
         doubt = self._doubt() if failure is None else ""
         if doubt:
             status, reason = TrialStatus.INVALID, doubt
-        marks = self._progress.marks
         ended = self._code is not None or failure is not None
         wall_s = (self._ended_s or time.monotonic()) - self._began_s
         train_s = wall_s if self._steady_s is None else self._steady_s
@@ -389,7 +394,7 @@ class _Watch:
             trial=self._trial,
             status=status,
             reason=reason,
-            iterations=marks[-1].step if marks else 0,
+            iterations=self._steps_done(),
             # what a run that was cut short reached is not what the program reaches
             val_accuracy=self._progress.accuracy if ended else None,
             reported=dict(self._progress.figures) if ended else {},
