@@ -107,6 +107,12 @@ def _headline(result: WrapResult) -> Iterator[str]:
         yield f"{name}: there was no time to try a setting; --budget gives it more seconds."
     elif proof is None and result.best:
         yield f"{name}: there was no time for a proof; the same command resumes the study."
+    elif proof is None and result.program.params:
+        tried = sum(_changed(result, each) for each in _searched(result))
+        yield (
+            f"{name}: nothing was found that is faster{without_loss}, among {tried} runs with "
+            "other params; --budget gives it more seconds."
+        )
     elif proof is None:
         yield f"{name}: no setting was found that is faster than its own environment."
     elif not result.proven:
