@@ -31,7 +31,7 @@ from tuner.values.space import SearchSpace
 from tuner.values.trial import Checkpoint, Trial, TrialResult, TrialStatus
 
 # processes are started, which takes longer where neighbours take the CPU
-pytestmark = pytest.mark.timeout(20)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(20)]
 
 
 def make_factored_map():
@@ -94,10 +94,7 @@ SEARCHES = [
     make_factored,
     pytest.param(
         make_raytune,
-        marks=[
-            pytest.mark.slow,
-            pytest.mark.skipif(not find_spec("ray"), reason="pip install 'tuner[ray]'"),
-        ],
+        marks=pytest.mark.skipif(not find_spec("ray"), reason="pip install 'tuner[ray]'"),
     ),
 ]
 SAMPLERS = ["tpe", "nsga2", "random"]
