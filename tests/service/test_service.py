@@ -85,6 +85,19 @@ def test_the_best_within_the_limits_is_recommended_with_its_proof(service):
     assert answer["assurance"].startswith("no loss: a loss of more than 0.2 points is ruled out")
 
 
+def test_a_job_gets_its_variables_as_a_text_and_none_where_nothing_is_recommended(service):
+    reply = service.get("/v1/recommendations", framework="caffe", format="env")
+    assert (reply.status_code, reply.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    answer = service.get("/v1/recommendations", framework="caffe").json()
+    assert f"TUNER_EVIDENCE={answer['evidence']['study_run_id']}\n" in reply.text
+    for name, value in answer["environment"].items():
+        assert f"{name}={value}\n" in reply.text
+    reply = service.get("/v1/recommendations", max_train_time_s=0.001, format="env")
+    assert reply.status_code == 404
+    assert reply.text.startswith("TUNER_NOTHING=no measured configuration meets")
+    assert len(reply.text.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("loss", "time_s", "no_loss"), [("none", 21.4, False), (0.005, 40.6, False), (0, 190.2, True)]
 )
