@@ -5,7 +5,7 @@
 PYTHON ?= $(firstword $(shell for each in python3.11 python3.12 python3.13 python3; do command -v $$each && $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && break; done | tail -n 1))
 ARGS ?= framework=caffe dataset=mnist
 BIN := .venv/bin
-# Python and pytest keep what they compile, which halves the time that the fast tests take to start.
+# Python and pytest keep what they compile, which nearly halves the time that the fast tests take to start.
 export PYTHONDONTWRITEBYTECODE :=
 
 # Frameworks whose contract suite `make test` runs; `make test-all` runs it for every one.

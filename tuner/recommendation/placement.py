@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from tuner.values.errors import ConfigError
-from tuner.values.trial import text_of
+from tuner.values.trial import param_variables, text_of
 
 VERSION = 1
 """Version of the forms, also in the canonical one, JSON."""
@@ -89,11 +89,7 @@ def variables_of(answer: _Answer) -> dict[str, str]:
     """Return all variables of a job: of its environment, its params, and the evidence."""
     evidence, promised = answer["evidence"], answer.get("promised")
     expires = datetime.fromtimestamp(evidence["expires"], UTC)
-    found = dict(answer["environment"])
-    for name, value in answer["params"].items():
-        if value is None:
-            continue
-        found[f"TUNER_PARAM_{name.upper()}"] = text_of(value)
+    found = {**answer["environment"], **param_variables(answer["params"])}
     found |= {
         "TUNER_EVIDENCE": evidence["study_run_id"],
         "TUNER_FINGERPRINT": evidence["fingerprint"],

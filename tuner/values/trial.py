@@ -29,6 +29,15 @@ def text_of(value: ParamValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def param_variables(params: Params) -> dict[str, str]:
+    """Return the variables that tell a job its params: ``TUNER_PARAM_<NAME>``."""
+    return {
+        f"TUNER_PARAM_{name.upper()}": text_of(value)
+        for name, value in params.items()
+        if value is not None
+    }
+
+
 class TrialKind(enum.Enum):
     """What a trial was run for."""
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from tuner.config.schema import VerifyConfig
 from tuner.values.trial import Interval, TrialResult, TrialStatus
 from tuner.verification.noninferiority import LookPlan, chance_of_proof, p_of_loss
 from tuner.wrap.goal import ACCURACY, Goal
 
-CONFIDENCE = 0.95
+CONFIDENCE = VerifyConfig.confidence
 MIN_PAIRS = 3
 _LEAST_DEVIATION = 1e-6  # between runs: of an accuracy, or relative to another figure
 _HOPE = 0.1  # chance of a proof below which a comparison is given up

@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.config.schema import VerifyConfig
 from tuner.values.trial import TrialResult
 
 ACCURACY, _SHORT = "accuracy", "acc"
-ACCURACY_MARGIN = 0.002
-"""Loss of accuracy (fraction) that counts as none; the same as ``verify.accuracy_margin``."""
 RELATIVE_MARGIN = 0.01
 """Part of any other figure, as the program reaches it by itself, that counts as no loss."""
 _OF_EVALUATION = ("val_", "eval_", "test_", "valid_", "validation_")
@@ -51,7 +50,9 @@ class Goal:
         """Return the difference that counts as none, where a program by itself has ``own``."""
         if self.margin is not None:
             return self.margin
-        return ACCURACY_MARGIN if self.name == ACCURACY else RELATIVE_MARGIN * abs(own)
+        if self.name == ACCURACY:
+            return VerifyConfig.accuracy_margin
+        return RELATIVE_MARGIN * abs(own)
 
     def shown(self, value: float) -> str:
         """Return a figure, which has more as better, for readers."""

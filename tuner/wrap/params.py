@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -239,14 +238,3 @@ def _rounded(value: ParamValue, param: Range | Choices) -> ParamValue:
     if param.log or param.high == param.low:
         return float(f"{value:.{_DIGITS}g}")
     return round(value, _DIGITS - 1 - math.floor(math.log10(param.high - param.low)))
-
-
-def variables_of_params(values: Params, seed: int) -> dict[str, str]:
-    """Return the variables that tell a program the values of its params, and a seed."""
-    own = {f"TUNER_PARAM_{name.upper()}": text_of(value) for name, value in values.items()}
-    return {**own, "TUNER_SEED": str(seed)}
-
-
-def document_of_params(values: Params) -> str:
-    """Return the values as JSON, for the file that ``TUNER_PARAMS`` names."""
-    return json.dumps(dict(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import site
@@ -18,9 +19,9 @@ from tuner.config.catalogue import tuner_home
 from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ConfigError, RuntimeUnavailable
-from tuner.values.trial import Params, Trial
+from tuner.values.trial import Params, Trial, param_variables
 from tuner.wrap.goal import Goal
-from tuner.wrap.params import SEED, ParamSpace, document_of_params, fill, variables_of_params
+from tuner.wrap.params import SEED, ParamSpace, fill
 
 INJECTED = Path(__file__).parents[1] / "worker_api" / "injected"
 REPORTS, STOP, PARAMS = "report.jsonl", "stop", "params.json"
@@ -283,12 +284,13 @@ def environment_of(
     path = f"{INJECTED}:{base.get('PYTHONPATH', '')}".rstrip(":")
     found = {
         **base,
-        **variables_of_params(values, trial.seed),
+        **param_variables(values),
+        "TUNER_SEED": str(trial.seed),
         "PYTHONPATH": path,
         REPORT_VARIABLE: str(own.path / REPORTS),
     }
     if values:
-        own.write(PARAMS, document_of_params(values))
+        own.write(PARAMS, json.dumps(dict(values)))
         found[PARAMS_VARIABLE] = str(own.path / PARAMS)
     if program.confined:
         found["HOME"] = str(own.path / "home")

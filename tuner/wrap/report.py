@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.measure import fingerprint
 from tuner.progress import format_seconds, printable
-from tuner.values.trial import Params, Trial, TrialKind, TrialResult, TrialStatus, text_of
+from tuner.values.trial import Params, Trial, TrialKind, TrialResult, TrialStatus, param_variables
 from tuner.wrap.comparison import Proof
 from tuner.wrap.params import holes
 from tuner.wrap.result import Tested, WrapResult
@@ -30,7 +30,7 @@ def describe(result: WrapResult) -> str:
 
 def answer(result: WrapResult) -> str:
     """Return the answer alone: the setting, how it was measured, and what is known of accuracy."""
-    return "\n".join(_answer(result))
+    return "\n".join([*_headline(result), *_notes(result)])
 
 
 def document(result: WrapResult) -> dict[str, Any]:
@@ -91,11 +91,6 @@ def _kept(result: WrapResult, proof: Proof | None) -> str:
     return f"{goal.name} {changed} against {own}, {kept}"
 
 
-def _answer(result: WrapResult) -> Iterator[str]:
-    yield from _headline(result)
-    yield from _notes(result)
-
-
 def _headline(result: WrapResult) -> Iterator[str]:
     """Yield the answer in a sentence, and the command to use if there is one."""
     proof, name, chosen = result.proof, printable(result.program.name), result.chosen
@@ -150,14 +145,9 @@ def command_line(result: WrapResult) -> str:
     """Return the program's command with the best setting, as a shell takes it."""
     program = result.program
     in_command = holes(program.argv)
-    variables = {
-        **result.variables,
-        **{
-            f"TUNER_PARAM_{name.upper()}": text_of(value)
-            for name, value in program.params.part_of(result.best).items()
-            if name not in in_command
-        },
-    }
+    params = program.params.part_of(result.best)
+    others = {name: value for name, value in params.items() if name not in in_command}
+    variables = {**result.variables, **param_variables(others)}
     words = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
     return " ".join([*words, shlex.join(program.arguments(Trial(0, result.best)))])
 

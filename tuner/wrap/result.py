@@ -51,7 +51,8 @@ class WrapResult:
         runs: All runs: as it is, with each setting, and those of the proof.
         window: The steps that were timed; ``None`` if whole runs were.
         source: Where the progress came from; empty without any.
-        best: The fastest setting; empty if none is faster than the program's own environment.
+        found: The fastest setting of the search; empty if none is faster than the program as it
+            is.
         knobs: The knobs of the program.
         effects: What each knob changed.
         tested: The settings that were compared with the program as it is, in order.
@@ -64,13 +65,18 @@ class WrapResult:
     runs: Sequence[TrialResult]
     window: Window | None
     source: str
-    best: Params
+    found: Params
     knobs: Sequence[Knob]
     effects: Sequence[Effect]
     tested: Sequence[Tested]
     elapsed_s: float
     study_id: str
     facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Params:
+        """The setting that was proven or tested, else the fastest that was found."""
+        return self.chosen.setting if self.chosen else self.found
 
     @property
     def variables(self) -> dict[str, str]:

@@ -298,11 +298,14 @@ class _Study:
     def _prove(self) -> None:
         """Run the fastest settings and the program as it is in turns."""
         self._progress.phase("verify", "in turns with the program as it is")
+        self._proving.run(self._finalists(), self._affordable_pairs)
+
+    def _finalists(self) -> list[Params]:
+        """Return the settings worth a proof, the most promising first."""
         best = self._descent().best
-        finalists: list[Params] = [best] if best else []
-        if self._request.program.params:
-            finalists = [each.trial.params for each in self._param_search().finalists] + finalists
-        self._proving.run(finalists, self._affordable_pairs)
+        asked = self._request.program.params and self._proves_by_whole_runs
+        with_params = self._param_search().finalists if asked else []
+        return [each.trial.params for each in with_params] + ([best] if best else [])
 
     def _prove_by(self, trial: Trial) -> TrialResult:
         self._progress.trial_started(trial)
@@ -333,23 +336,16 @@ class _Study:
         default = self._folder.facts.get("default", {})
         window = default.get("window")
         descent = self._descent() if self._raced else None
-        tested = self._proving.tested
-        proven = next((each for each in tested if each.proven), next(iter(tested), None))
         program = self._request.program
-        if proven:
-            best = proven.setting
-        else:
-            finalists = self._param_search().finalists if descent and program.params else []
-            best = finalists[0].trial.params if finalists else descent.best if descent else {}
         return WrapResult(
             program=program,
             runs=self._record.runs,
             window=Window(*window) if window else None,
             source=str(default.get("source", "")),
-            best=best,
+            found=next(iter(self._finalists()), {}) if descent else {},
             knobs=self._knobs or self._find_knobs(default.get("mapped", ())),
             effects=descent.effects if descent else (),
-            tested=tested,
+            tested=self._proving.tested,
             elapsed_s=self._folder.elapsed_s,
             study_id=self._record.id,
             facts=self._record.facts,
