@@ -17,9 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from tuner.config.catalogue import framework_roots, project_folder, tuner_home
+from tuner.values.distributions import upper_quantile
 from tuner.values.errors import ConfigError
 from tuner.values.trial import ENDED_ITSELF, Checkpoint, Params, TrialResult, TrialStatus
 
@@ -207,7 +206,7 @@ class Reference:
         """Return where one more seed's validation accuracy lies in 99.9 of 100 cases."""
         values = self._values(iteration)
         count = len(values)
-        quantile = float(stats.t.isf(_OUTSIDE / 2, count - 1)) if count > 1 else _WIDE
+        quantile = upper_quantile(_OUTSIDE / 2, count - 1) if count > 1 else _WIDE
         half = quantile * max(self._spread(iteration), _MIN_SPREAD) * (1 + 1 / count) ** 0.5
         mean = statistics.fmean(values)
         return max(0.0, mean - half), min(1.0, mean + half)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from tuner.search.curves import MIN_ERROR, CurveModel, persistence_of
 from tuner.search.places import AccuracyCube
@@ -25,7 +25,7 @@ _Array = np.typing.NDArray[np.float64]
 _OF_SAMPLING = 0.7  # usual spread between seeds over that of sampling the images
 _BETWEEN_SPLITS = 0.15  # of a configuration's errors are its own, by MNIST's ``references/``
 _NEAR = 2.0  # times the default's error; beyond it no point has a chance
-_QUANTILES = tuple(stats.norm.ppf((np.arange(7) + 0.5) / 7))
+_QUANTILES = tuple(special.ndtri((np.arange(7) + 0.5) / 7))
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Target:
             mean: Predicted logarithm of the error, of any shape.
             deviation: Standard deviation of the prediction, of the same shape.
         """
-        found: _Array = stats.norm.cdf((self.log_error - mean) / np.hypot(deviation, self.spread))
+        found: _Array = special.ndtr((self.log_error - mean) / np.hypot(deviation, self.spread))
         return found
 
 

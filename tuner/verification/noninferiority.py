@@ -22,7 +22,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special
+
+from tuner.values.distributions import tail, upper_quantile
 
 _MIN_FREEDOM = 2  # of the pooled variance; two runs that happen to agree prove nothing
 _POINTS = 801  # of the numerical integration
@@ -72,7 +74,7 @@ class LookPlan:
         """
         default, candidate = self.default_runs[-1], self.candidate_runs[-1]
         freedom = max(default + candidate - 2, 1)
-        quantile = float(stats.t.isf(self.levels[-1], freedom))
+        quantile = upper_quantile(self.levels[-1], freedom)
         error = deviation * math.sqrt(1 / default + 1 / candidate)
         return margin - quantile * error
 
@@ -118,7 +120,7 @@ def p_of_loss(
     deviation = max(pooled_deviation(candidate, default), least)
     error = deviation * math.sqrt(1 / len(candidate) + 1 / len(default))
     gain = statistics.fmean(candidate) - statistics.fmean(default)
-    return float(stats.t.sf((gain + margin) / error, freedom))
+    return tail((gain + margin) / error, freedom)
 
 
 def chance_of_proof(
@@ -146,7 +148,7 @@ def chance_of_proof(
     known, last = len(candidate), plan.candidate_runs[-1]
     error = deviation * math.sqrt(max(last - known, 0) / (known * last))
     lead = gain + plan.allowance(margin, deviation)
-    return float(stats.norm.cdf(lead / error)) if error else float(lead > 0)
+    return tail(-lead / error) if error else float(lead > 0)
 
 
 def pooled_deviation(*groups: Sequence[float]) -> float:
@@ -179,9 +181,10 @@ def nominal_levels(fractions: tuple[float, ...], alpha: float) -> tuple[float, .
         share = max(spent(fraction, alpha) - used, _MIN_LEVEL)
         # the bound that the score exceeds with the probability of this share
         bound = _bound(grid, density, step, share)
-        levels.append(float(stats.norm.sf(bound / math.sqrt(fraction))))
+        levels.append(tail(bound / math.sqrt(fraction)))
         following = np.linspace(-_FARTHEST * math.sqrt(fraction), bound, _POINTS)
-        moved = stats.norm.pdf((following[:, None] - grid[None, :]) / step) / step
+        scores = (following[:, None] - grid[None, :]) / step
+        moved = np.exp(-(scores**2) / 2) / (math.sqrt(2 * math.pi) * step)
         density = moved @ density * (following[1] - following[0])
         grid, before, used = following, fraction, used + share
     return tuple(levels)
@@ -189,8 +192,9 @@ def nominal_levels(fractions: tuple[float, ...], alpha: float) -> tuple[float, .
 
 def _bound(grid: _Array, density: _Array, step: float, share: float) -> float:
     """Return the bound that the next score exceeds with a probability of ``share``."""
+    from scipy import optimize  # takes longer to import than the rest of this module
 
     def excess(bound: float) -> float:
-        return float(stats.norm.sf((bound - grid) / step) @ density) - share
+        return float(special.ndtr((grid - bound) / step) @ density) - share
 
     return float(optimize.brentq(excess, -_FARTHEST, _FARTHEST))

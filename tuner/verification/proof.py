@@ -14,8 +14,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from scipy import stats
-
+from tuner.values.distributions import tail, upper_quantile
 from tuner.values.pareto import Objective
 from tuner.values.trial import Interval, TrialKind, TrialResult
 from tuner.values.verified import Comparison, CostRatio, Role, Verified
@@ -171,13 +170,13 @@ class _Spread:
         self.freedom = freedom if freedom >= _MIN_FREEDOM else 0
         self.seed_variance = pooled_deviation(*groups) ** 2 if self.freedom else 0.0
         self.test_images, self.confidence = test_images, confidence
-        self._quantile = (stats.t(self.freedom) if self.freedom else stats.norm()).ppf
+        self._quantile = upper_quantile((1 - confidence) / 2, self.freedom or math.inf)
 
     def accuracy(self, accuracies: Sequence[float]) -> Interval:
         """Return the mean accuracy; its interval covers seeds and the sampling of the images."""
         mean = statistics.fmean(accuracies)
         variance = self.seed_variance / len(accuracies) + self._sampling_variance(mean)
-        half = float(self._quantile(0.5 + self.confidence / 2)) * math.sqrt(variance)
+        half = self._quantile * math.sqrt(variance)
         return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
 
     def estimate(self, accuracy: float, count: float) -> Estimate:
@@ -196,18 +195,19 @@ class _Spread:
         errs more varies more. Where these have too few runs, it is that of all configurations.
         """
         gain = statistics.fmean(accuracies) - statistics.fmean(default)
-        by_runs, law = 1 / len(accuracies) + 1 / len(default), stats.norm()
-        freedom = len(accuracies) + len(default) - 2
+        by_runs = 1 / len(accuracies) + 1 / len(default)
+        freedom: float = len(accuracies) + len(default) - 2
         if freedom >= _MIN_FREEDOM:
             least = min_deviation(statistics.fmean(default), self.test_images)
             deviation = max(pooled_deviation(accuracies, default), least)
-            error, law = deviation * math.sqrt(by_runs), stats.t(freedom)
+            error = deviation * math.sqrt(by_runs)
         elif self.freedom:
-            error, law = math.sqrt(self.seed_variance * by_runs), stats.t(self.freedom)
+            error, freedom = math.sqrt(self.seed_variance * by_runs), self.freedom
         else:  # only the sampling of the images is known
-            error = math.sqrt(2 * self._sampling_variance(statistics.fmean(accuracies)))
-        half = float(law.ppf(0.5 + self.confidence / 2)) * error
-        p_value = 2 * float(law.sf(abs(gain) / error)) if error else float(gain == 0)
+            sampling = 2 * self._sampling_variance(statistics.fmean(accuracies))
+            error, freedom = math.sqrt(sampling), math.inf
+        half = upper_quantile((1 - self.confidence) / 2, freedom) * error
+        p_value = 2 * tail(abs(gain) / error, freedom) if error else float(gain == 0)
         return Interval(gain, gain - half, gain + half), p_value
 
     def _sampling_variance(self, accuracy: float) -> float:
@@ -280,7 +280,7 @@ def _log_interval(logs: Sequence[float], spread: _Spread) -> Interval:
     half = 0.0
     if len(logs) > 1:
         error = statistics.stdev(logs) / math.sqrt(len(logs))
-        half = float(stats.t.ppf(0.5 + spread.confidence / 2, len(logs) - 1)) * error
+        half = upper_quantile((1 - spread.confidence) / 2, len(logs) - 1) * error
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
@@ -289,4 +289,4 @@ def _log_p_value(logs: Sequence[float]) -> float:
     error = statistics.stdev(logs) / math.sqrt(len(logs))
     if not error:
         return float(statistics.fmean(logs) == 0)
-    return float(2 * stats.t.sf(abs(statistics.fmean(logs)) / error, len(logs) - 1))
+    return 2 * tail(abs(statistics.fmean(logs)) / error, len(logs) - 1)

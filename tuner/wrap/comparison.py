@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from tuner.config.schema import VerifyConfig
+from tuner.values.distributions import upper_quantile
 from tuner.values.trial import Interval, TrialResult, TrialStatus
 from tuner.verification.noninferiority import LookPlan, chance_of_proof, p_of_loss
 from tuner.wrap.goal import ACCURACY, Goal
@@ -67,7 +66,7 @@ def compare(
     logs = [math.log(seconds(own) / seconds(changed)) for own, changed in pairs]
     mean = statistics.fmean(logs)
     error = statistics.stdev(logs) / math.sqrt(len(logs))
-    half = float(stats.t.isf(alpha / 2, len(logs) - 1)) * error
+    half = upper_quantile(alpha / 2, len(logs) - 1) * error
     speedup = Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
     own, changed = reached(pairs, goal)
     if not len(own) == len(changed) == len(pairs):
