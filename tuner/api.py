@@ -31,8 +31,12 @@ from tuner.config.validation import validate
 from tuner.convergence.references import Reference
 from tuner.measure import cpu_flags
 from tuner.progress import make_progress
-from tuner.recommendation.choice import Limits, Recommendation, fill_settings
-from tuner.recommendation.choice import recommend as choose
+from tuner.recommendation.choice import (
+    Limits,
+    Recommendation,
+    fill_settings,
+    recommend_fresh,
+)
 from tuner.recommendation.evidence import EXPIRES_AFTER_S, MARGIN, Evidence, evidence_of
 from tuner.recommendation.programs import recommend_program as choose_for_program
 from tuner.runtimes import find_runtime
@@ -204,14 +208,17 @@ def recommend(
         framework_path: Folder with the user's own frameworks.
 
     Returns:
-        ``framework``, ``dataset`` (that it was measured on), ``model``, ``role`` (what it was
-        verified for), ``no_loss`` (whether that is proven), ``assurance`` (how sure it is, in
-        words), ``note`` (why it is the untouched default, if it is), ``params``,
+        ``id`` (of this recommendation, the same whoever asks), ``framework``, ``dataset`` (that
+        it was measured on), ``model``, ``role`` (what it was verified for), ``no_loss`` (whether
+        that is proven), ``assurance`` (how sure it is, in words), ``note`` (why it is the
+        untouched default, if it is), ``drift`` (how jobs broke what it promised, if they did and
+        nothing fresher answers), ``params``,
         ``environment`` (variables to set), ``settings`` (the framework's own settings file, if
         it has one), ``speedup``, ``measured`` and ``against_default`` (figures with intervals;
         ``None`` for the default), ``jobs_per_hour`` (of the whole host), ``promised`` (the
-        interval that the time of one job will fall into), ``evidence`` (run ids, age in seconds,
-        when it expires in seconds since the epoch, fingerprint) and ``alternatives``.
+        intervals that the time and the accuracy of one job will fall into), ``evidence`` (run
+        ids, age in seconds, when it expires in seconds since the epoch, fingerprint) and
+        ``alternatives``.
 
     Raises:
         NothingRecommended: If nothing keeps the limits. Says which limit binds, and what comes
@@ -231,7 +238,7 @@ def recommend(
     limits = Limits(
         max_train_time_s, max_memory_mb, min_accuracy, max_accuracy_loss, cores, jobs_per_host
     )
-    found = choose(evidence, limits, objective)
+    found = recommend_fresh(evidence, limits, objective)
     return answer(found, dataset, configuration(found.choice, dataset, framework_path))
 
 
@@ -264,9 +271,15 @@ def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -
     choice = found.choice
     # differs from what was asked for if the study had to fall back to another
     measured_on = choice.dataset or dataset
-    chosen = {"framework": choice.framework, "dataset": measured_on, "model": choice.model}
+    chosen = {
+        "id": choice.id,
+        "framework": choice.framework,
+        "dataset": measured_on,
+        "model": choice.model,
+    }
     sure = {"role": choice.role, "no_loss": choice.no_loss, "assurance": choice.assurance}
-    noted = {"note": found.note} if found.note else {}
+    noted = {"note": found.note, "drift": choice.drift}
+    noted = {name: text for name, text in noted.items() if text}
     return {**chosen, **sure, **noted, **configured, **_proof(found)}
 
 
@@ -318,7 +331,10 @@ def _proof(found: Recommendation) -> dict[str, Any]:
             )
         },
         "jobs_per_hour": choice.jobs_per_hour,
-        "promised": {"train_time_s": dataclasses.asdict(choice.job_time_s)},
+        "promised": {
+            "train_time_s": dataclasses.asdict(choice.job_time_s),
+            "test_accuracy": dataclasses.asdict(choice.job_accuracy),
+        },
         "against_default": versus,
         "evidence": {
             "study_run_id": choice.study,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 
@@ -19,8 +20,12 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )
+ONE = "/v1/recommendations/{recommendation_id}"
 OPERATIONS = [
     ("GET", "/v1/recommendations"),
+    ("GET", ONE),
+    ("POST", f"{ONE}/claims"),
+    ("POST", f"{ONE}/outcomes"),
     ("GET", "/v1/pareto"),
     ("GET", "/v1/studies"),
     ("GET", "/v1/studies/{study_id}"),
@@ -52,6 +57,19 @@ def test_every_answer_is_one_that_is_described(description, method, path):
     @SETTINGS
     @given(description[path][method].as_strategy())
     def ask(case: schemathesis.Case) -> None:
+        case.call_and_validate()
+
+    ask()
+
+
+@pytest.mark.parametrize(("method", "path"), [each for each in OPERATIONS if ONE in each[1]])
+def test_so_is_every_answer_about_a_recommendation_that_exists(address, description, method, path):
+    known = requests.get(f"{address}/v1/recommendations", timeout=10).json()["id"]
+
+    @SETTINGS
+    @given(description[path][method].as_strategy())
+    def ask(case: schemathesis.Case) -> None:
+        case.path_parameters["recommendation_id"] = known
         case.call_and_validate()
 
     ask()

@@ -33,8 +33,8 @@ from tuner.service.jobs import (
     STOPPED,
     Jobs,
     QueueFull,
-    QueueUnwritable,
     StudyJob,
+    Unsaved,
 )
 from tuner.service.models import RecheckRequest, StudyRequest
 from tuner.service.orders import words_of_recheck, words_of_study
@@ -380,7 +380,7 @@ def _full(*_, **__):
 def test_a_job_that_cannot_be_kept_is_refused(tmp_path, monkeypatch):
     with Jobs(tmp_path / "jobs" / "store") as jobs:
         monkeypatch.setattr("tuner.service.jobs.write_atomically", _full)
-        with pytest.raises(QueueUnwritable, match="No space left"):
+        with pytest.raises(Unsaved, match="No space left"):
             jobs.submit("study", ["framework=x"], {})
         assert jobs.all() == []
 
@@ -395,7 +395,7 @@ def test_nothing_is_left_of_a_refused_job(tmp_path, monkeypatch):
     folder = tmp_path / "jobs" / "store"
     with Jobs(folder) as jobs, monkeypatch.context() as patched:
         patched.setattr("tuner.service.jobs.write_atomically", written_but_not_surely)
-        with pytest.raises(QueueUnwritable):
+        with pytest.raises(Unsaved):
             jobs.submit("study", ["framework=x"], {})
         assert list(folder.iterdir()) == []
 
@@ -415,7 +415,7 @@ def test_a_job_whose_stop_cannot_be_kept_goes_on(tmp_path, monkeypatch):
         job = jobs.submit("study", ["framework=x"], {})
         with monkeypatch.context() as patched:
             patched.setattr("tuner.service.jobs.write_atomically", _full)
-            with pytest.raises(QueueUnwritable, match="No space left"):
+            with pytest.raises(Unsaved, match="No space left"):
                 jobs.stop(job)
         assert jobs.get(job.id).state == QUEUED
         assert jobs.stop(job).state == STOPPED

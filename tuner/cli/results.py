@@ -178,7 +178,7 @@ def _switch(text: str) -> bool:
 
 
 SERVE_WORDS: Mapping[str, Parser] = {
-    **dict.fromkeys(("host", "output", "tracking_uri", "framework_path"), str),
+    **dict.fromkeys(("host", "output", "tracking_uri", "framework_path", "mode"), str),
     "port": int,
     "behind_proxy": _switch,
 }
@@ -194,6 +194,7 @@ def serve_command(words: Sequence[str]) -> int:
     when it starts again. On any host but loopback, and behind a proxy, clients must send the
     token that the environment variable TUNER_SERVICE_TOKEN holds.
 
+      mode=observe             only tell jobs what they would gain; apply is the default
       behind_proxy=true        require the token on loopback too, where a proxy connects from
       output=.                 folder with mlflow.db
       tracking_uri=            address of another MLflow server or database

@@ -7,10 +7,11 @@ point must be proven to lose no accuracy against the framework's default.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,6 +109,30 @@ def recommend(
     choice, *others = fitting
     note = _why_default(evidence, limits, objective) if choice.is_default else ""
     return Recommendation(choice, tuple(others), note)
+
+
+def recommend_fresh(
+    evidence: Sequence[Evidence],
+    limits: Limits,
+    objective: str = "train_time_s",
+    stale: Collection[str] = (),
+) -> Recommendation:
+    """Return what ``recommend`` does of fresh evidence; if that answers nothing, of all evidence.
+
+    Args:
+        evidence: See ``recommend``.
+        limits: See ``recommend``.
+        objective: See ``recommend``.
+        stale: Run ids of studies that are not fresh, beside those that broke what they promised.
+
+    Raises:
+        ConfigError: If the objective is unknown or a limit is invalid.
+        NothingRecommended: If nothing keeps the limits, stale or not.
+    """
+    fresh = [each for each in evidence if each.study not in stale and not each.drift]
+    with contextlib.suppress(NothingRecommended):
+        return recommend(fresh, limits, objective)
+    return recommend(evidence, limits, objective)
 
 
 def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) -> list[Evidence]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from tuner.values.verified import Role
 
 MARGIN = VerifyConfig.accuracy_margin
 """Loss of accuracy (fraction) that counts as none if a study does not record its own."""
+_ID_LETTERS = 16  # of a recommendation's id, hexadecimal
 EXPIRES_AFTER_S = 90 * 86400.0
 """Age at which evidence should be measured again; kernels and libraries change by then."""
 
@@ -43,6 +45,7 @@ class Evidence:
         reference: Where the default's accuracy comes from, in words; empty for its own runs.
         default_part: The part of the default that it was compared with; empty for the whole.
         sandboxed: Whether its workers ran in a sandbox.
+        drift: How jobs broke what it promised, in words; empty if none did.
     """
 
     params: Params
@@ -62,6 +65,13 @@ class Evidence:
     reference: str = ""
     default_part: str = ""
     sandboxed: bool = True
+    drift: str = ""
+
+    @cached_property
+    def id(self) -> str:
+        """Id of the recommendation to run with it: the same for everyone who is told so."""
+        named = f"{self.study}\n{self.figures['name']}"
+        return hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()[:_ID_LETTERS]
 
     @cached_property
     def train_time_s(self) -> float:
@@ -82,6 +92,13 @@ class Evidence:
             time_s.value * (time_s.low / time_s.value) ** wider,
             time_s.value * (time_s.high / time_s.value) ** wider,
         )
+
+    @cached_property
+    def job_accuracy(self) -> Interval:
+        """Predicted test accuracy (fraction) of one job, as ``job_time_s`` predicts its time."""
+        mean, wider = self.test_accuracy, math.sqrt(len(self.figures["runs"]) + 1)
+        low, high = (mean.value + wider * (end - mean.value) for end in (mean.low, mean.high))
+        return Interval(mean.value, max(low, 0.0), min(high, 1.0))
 
     @property
     def jobs_per_hour(self) -> float:
@@ -314,6 +331,7 @@ def _evidence_of(record: StudyRecord) -> list[Evidence]:
             reference=str(front.get("reference") or ""),
             default_part=str(front.get("default_part") or ""),
             sandboxed=front["machine"].get("sandbox") != "off",
+            drift=record.drift,
         )
         for point in verified
     ]

@@ -1,9 +1,10 @@
 """An answer in the form in which a job takes it: variables, arguments, or a manifest.
 
-Each form carries what it rests on: the study (``TUNER_EVIDENCE``), the machine
-(``TUNER_FINGERPRINT``), until when it holds (``TUNER_EXPIRES``), and the interval of the training
-time that it promises (``TUNER_PROMISED_S``). A form without a recommendation sets nothing but
-``TUNER_NOTHING``, so that a job keeps its defaults.
+Each form carries what it rests on: its id (``TUNER_RECOMMENDATION``), under which a job reports to
+the service, the study (``TUNER_EVIDENCE``), the machine (``TUNER_FINGERPRINT``), until when it
+holds (``TUNER_EXPIRES``), and the interval of the training time that it promises
+(``TUNER_PROMISED_S``). A form without a recommendation sets nothing but ``TUNER_NOTHING`` (and,
+from a service that only observes, the id), so that a job keeps its defaults.
 """
 
 from __future__ import annotations
@@ -43,6 +44,22 @@ def render(form: str, answer: _Answer, asked: Mapping[str, Any]) -> str:
     return _form(form)(_Placed(name_of(asked), {"recommended": True, **answer}))
 
 
+def render_observed(form: str, answer: _Answer, asked: Mapping[str, Any]) -> str:
+    """Return the form that sets nothing but the id under which a job reports its outcome.
+
+    Args:
+        form: One of ``FORMS``.
+        answer: The answer that is not to be used.
+        asked: What was asked for: ``framework`` and ``dataset``, or ``program``.
+
+    Raises:
+        ConfigError: If there is no such form.
+    """
+    reason = "the service only observes; keep your own configuration"
+    observed = {"recommended": False, "reason": reason, "id": answer["id"]}
+    return _form(form)(_Placed(name_of(asked), observed))
+
+
 def render_nothing(form: str, reason: str, asked: Mapping[str, Any]) -> str:
     """Return the form that says that nothing is recommended, and why, in one line.
 
@@ -70,7 +87,12 @@ class _Placed:
         if self.answer["recommended"]:
             return variables_of(self.answer)
         # without what some form cannot hold
-        return {"TUNER_NOTHING": re.sub(r"[\"'\\,]", "", self.answer["reason"])}
+        found = {"TUNER_NOTHING": re.sub(r"[\"'\\,]", "", self.answer["reason"])}
+        return found | _id_of(self.answer)
+
+
+def _id_of(answer: _Answer) -> dict[str, str]:
+    return {"TUNER_RECOMMENDATION": answer["id"]} if "id" in answer else {}
 
 
 def name_of(asked: Mapping[str, Any]) -> str:
@@ -89,7 +111,7 @@ def variables_of(answer: _Answer) -> dict[str, str]:
     """Return all variables of a job: of its environment, its params, and the evidence."""
     evidence, promised = answer["evidence"], answer.get("promised")
     expires = datetime.fromtimestamp(evidence["expires"], UTC)
-    found = {**answer["environment"], **param_variables(answer["params"])}
+    found = {**answer["environment"], **param_variables(answer["params"]), **_id_of(answer)}
     found |= {
         "TUNER_EVIDENCE": evidence["study_run_id"],
         "TUNER_FINGERPRINT": evidence["fingerprint"],

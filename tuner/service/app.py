@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -16,12 +17,12 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from tuner import __version__
 from tuner.api import answer, configuration
 from tuner.config.catalogue import list_frameworks, load_framework
-from tuner.recommendation.choice import Limits, Recommendation, recommend
+from tuner.recommendation.choice import Limits, Recommendation, recommend_fresh
 from tuner.recommendation.evidence import Evidence
-from tuner.recommendation.placement import render, render_nothing
+from tuner.recommendation.placement import render, render_nothing, render_observed
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
-from tuner.service.jobs import COMPLETE, Jobs, QueueFull, QueueUnwritable, StudyJob
+from tuner.service.jobs import COMPLETE, Jobs, QueueFull, StudyJob, Unsaved
 from tuner.service.meters import Meters
 from tuner.service.middleware import Gate
 from tuner.service.models import (
@@ -31,6 +32,7 @@ from tuner.service.models import (
     Health,
     HealthStatus,
     Job,
+    Mode,
     Order,
     ParetoQuestion,
     Problem,
@@ -40,10 +42,12 @@ from tuner.service.models import (
     StudyRequest,
 )
 from tuner.service.orders import words_of_recheck, words_of_study
+from tuner.service.outcomes import add_outcomes, settle_drift
 from tuner.service.page import render_page
+from tuner.service.promises import Balance, Promised, Promises
 from tuner.service.records import RecordCache, Snapshot
 from tuner.tracking import StudyRecord
-from tuner.values.errors import NothingRecommended, TunerError
+from tuner.values.errors import NothingRecommended, StorageAway, TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front
 
 _STALE_AFTER = 12  # refresh intervals without a successful read until the service is stale
@@ -72,6 +76,7 @@ def make_app(
     framework_path: str | None = None,
     token: str = "",
     local: bool = True,
+    observe: bool = False,
     refresh_s: float = 5.0,
 ) -> FastAPI:
     """Create the service as an ASGI application.
@@ -84,13 +89,17 @@ def make_app(
         token: What clients must send as ``Authorization: Bearer``; empty if none is needed.
         local: Whether only this machine may use it. Other host names are then refused, so that no
             web page can make a browser send requests (DNS rebinding).
+        observe: Whether jobs are only told what they would gain: answers in the form that a job
+            starts with set nothing.
         refresh_s: Seconds between two reads of the store.
     """
     records, meters = RecordCache(uri, refresh_s, framework_path, try_out), Meters()
+    promises = Promises(jobs.folder / "promises.db")
+    records.after = functools.partial(settle_drift, records, promises, jobs, words)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        with records, jobs:
+        with contextlib.closing(promises), jobs, records:
             yield
 
     app = FastAPI(
@@ -118,15 +127,17 @@ def make_app(
     def full(_request: Request, why: QueueFull) -> JSONResponse:
         return JSONResponse({"detail": str(why)}, status_code=429, headers={"Retry-After": "60"})
 
-    @app.exception_handler(QueueUnwritable)
-    def unwritable(_request: Request, why: QueueUnwritable) -> JSONResponse:
+    @app.exception_handler(StorageAway)
+    @app.exception_handler(Unsaved)
+    def away(_request: Request, why: Exception) -> JSONResponse:
         return JSONResponse({"detail": str(why)}, status_code=503, headers={"Retry-After": "60"})
 
     @app.exception_handler(TunerError)
     def unusable(_request: Request, why: TunerError) -> JSONResponse:
         return JSONResponse({"detail": str(why)}, status_code=409)
 
-    _add_answers(app, records, framework_path)
+    _add_answers(app, records, framework_path, observe=observe)
+    add_outcomes(app, records, promises, observe=observe)
     _add_lists(app, records, jobs, framework_path)
     _add_orders(app, records, jobs, words)
 
@@ -135,12 +146,12 @@ def make_app(
     @app.get("/v1/metrics", tags=["service"], response_class=PlainTextResponse)
     def metrics() -> Response:
         """Return figures of the service itself, for Prometheus."""
-        text, kind = meters.exposition(records.current, jobs.all())
+        text, kind = meters.exposition(records.current, jobs.all(), promises.balance())
         return Response(text, media_type=kind)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:
-        return render_page(records.current, jobs.all())
+        return render_page(records.current, jobs.all(), promises.balance(), promises.drifts())
 
     return app
 
@@ -190,7 +201,11 @@ def judge_health(
     )
 
 
-def _add_answers(app: FastAPI, records: RecordCache, framework_path: str | None) -> None:
+def _add_answers(
+    app: FastAPI, records: RecordCache, framework_path: str | None, *, observe: bool
+) -> None:
+    mode: Mode = "observe" if observe else "apply"
+
     @functools.lru_cache(_REMEMBERED)
     def configured(framework: str, dataset: str, model: str, params: str) -> dict[str, Any]:
         choice = Evidence(json.loads(params), {}, (), "", framework=framework, model=model)
@@ -201,7 +216,8 @@ def _add_answers(app: FastAPI, records: RecordCache, framework_path: str | None)
         """Recommend the verified configuration that a job should run with, under its limits.
 
         With ``format`` it is a text for a job to start with. If nothing is recommended, status
-        404 comes with a text that sets nothing, so that the job keeps its defaults.
+        404 comes with a text that sets nothing, so that the job keeps its defaults. A service
+        that only observes sends such a text too, with the id under which to report.
         """
         try:
             found = recommended(asked)
@@ -212,21 +228,19 @@ def _add_answers(app: FastAPI, records: RecordCache, framework_path: str | None)
             return PlainTextResponse(text, status_code=404)
         if asked.format == "json":
             return found
-        return PlainTextResponse(render(asked.format, found.model_dump(), asked.model_dump()))
+        form = render_observed if observe else render
+        return PlainTextResponse(form(asked.format, found.model_dump(), asked.model_dump()))
 
     def recommended(asked: Question) -> Answer:
         now = known(records)
         limits = limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
-        fresh = [each for each in evidence if each.study not in now.stale]
-        try:  # evidence of another machine or other libraries is the last resort
-            found = recommend(fresh, limits, asked.objective)
-        except NothingRecommended:
-            found = recommend(evidence, limits, asked.objective)
+        found = recommend_fresh(evidence, limits, asked.objective, now.stale)
         choice = found.choice
         params = json.dumps(dict(choice.params))
         job = configured(choice.framework, asked.dataset, choice.model, params)
-        return Answer(**answer(found, asked.dataset, job), stale=choice.study in now.stale)
+        stale = choice.study in now.stale or bool(choice.drift)
+        return Answer(**answer(found, asked.dataset, job), stale=stale, mode=mode)
 
     @app.get("/v1/pareto", tags=["answers"], responses=_UNREAD)
     def pareto(asked: Annotated[ParetoQuestion, Query()]) -> list[FrontPoint]:
@@ -250,9 +264,10 @@ def try_out(alone: Snapshot) -> None:
         job = {"params": dict(point.params), "environment": {}, "settings": ""}
         found = answer(Recommendation(point, ()), point.dataset, job)
         Answer(**found, stale=False).model_dump_json()
+        Promised.by(point)
         for shown in front_points(alone, point.framework, point.dataset):
             shown.model_dump_json()
-    render_page(alone, []).encode()
+    render_page(alone, [], Balance(), []).encode()
 
 
 def known(records: RecordCache) -> Snapshot:

@@ -57,7 +57,7 @@ class _Waits(Exception):
     """A job's study cannot be run now: MLflow is away, or the disk is full."""
 
 
-class QueueUnwritable(TunerError):
+class Unsaved(TunerError):
     """What a client asked for cannot be saved, so it is not accepted."""
 
 
@@ -192,7 +192,7 @@ class Jobs:
         Raises:
             ConfigError: If another service runs this queue.
             QueueFull: If too many jobs wait.
-            QueueUnwritable: If the job cannot be saved.
+            Unsaved: If the job cannot be saved.
         """
         self._require_own()
         job = StudyJob(f"job-{secrets.token_hex(6)}", kind, tuple(words), request, time.time())
@@ -211,7 +211,7 @@ class Jobs:
 
         Raises:
             ConfigError: If another service runs this queue.
-            QueueUnwritable: If the stop cannot be saved; the job goes on.
+            Unsaved: If the stop cannot be saved; the job goes on.
         """
         self._require_own()
         with self._change:
@@ -231,7 +231,7 @@ class Jobs:
         except OSError as error:
             if job.id not in self._jobs:  # after a restart it would be run, though it was refused
                 shutil.rmtree(self.folder / job.id, ignore_errors=True)
-            raise QueueUnwritable(f"the job cannot be stored: {error.strerror}") from error
+            raise Unsaved(f"the job cannot be stored: {error.strerror}") from error
 
     def _require_own(self) -> None:
         if not self._lock.is_locked:

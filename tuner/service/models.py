@@ -15,6 +15,9 @@ Limit = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(<=|>=)[0-9.]{1,20}$")]
 """A constraint such as peak_memory_mb<=2048."""
 Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{0,60}$")]
 """A param's value that is a text."""
+Mode = Literal["apply", "observe"]
+JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")]
+"""The client's own name of a job, such as its Slurm id or the UID of a pod."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _MAX_STUDY_S = 7 * 86400.0
@@ -61,6 +64,27 @@ class ParetoQuestion(_Strict):
 
     framework: Name | None = Field(None, description="if omitted, all")
     dataset: Name = "mnist"
+
+
+class ClaimRequest(_Strict):
+    """A job that starts with a recommendation."""
+
+    job: JobName
+    applied: bool | None = Field(
+        None,
+        description="whether it takes the configuration; if omitted, as the service's mode says",
+    )
+
+
+class OutcomeRequest(_Strict):
+    """What came of a job that claimed a recommendation."""
+
+    job: JobName
+    train_time_s: Positive | None = Field(
+        description="of training alone, seconds; null if the job ended early: its promise is then "
+        "not judged"
+    )
+    test_accuracy: Fraction | None = None
 
 
 class StudiesQuestion(_Strict):
@@ -172,9 +196,66 @@ class Measured(BaseModel):
 
 
 class Promise(BaseModel):
-    """Predicted time of one job; the interval of a prediction is wider than that of a mean."""
+    """Predictions for one job; the interval of a prediction is wider than that of a mean."""
 
     train_time_s: Figure
+    test_accuracy: Figure
+
+
+class JobPromise(BaseModel):
+    """What one job is promised."""
+
+    train_time_s: float
+    longest_s: float | None = Field(description="null if only one run was measured")
+    least_accuracy: float
+    speedup: float
+    confidence: float = Field(description="probability that a job keeps both limits, at least")
+
+
+class JobOutcome(BaseModel):
+    """What came of a job."""
+
+    train_time_s: float | None = Field(description="null if it ended early")
+    test_accuracy: float | None
+
+
+class JobClaim(BaseModel):
+    """A job with a recommendation, and what came of it."""
+
+    recommendation: str
+    job: str
+    study_run_id: str
+    applied: bool = Field(description="false if the job kept its own configuration")
+    promised: JobPromise
+    claimed: float = Field(description="seconds since the epoch")
+    ended: float | None
+    outcome: JobOutcome | None
+    kept: bool | None = Field(description="whether the promise was kept; null if not judged")
+    breach: str = Field("", description="how it was broken")
+    drift: str = Field("", description="how jobs broke what the study promised, if it drifted")
+
+
+class Kept(BaseModel):
+    """How well promises were kept."""
+
+    claimed: int
+    kept: int
+    broken: int
+    failed: int
+    observed: int = Field(description="jobs that ended with their own configuration")
+    saved_s: float = Field(description="training time saved, by the studies' speed-ups")
+    not_saved_s: float = Field(description="training time that the observed jobs would have saved")
+
+
+class Recommended(BaseModel):
+    """A recommendation, how well its promises were kept, and its newest jobs."""
+
+    id: str
+    study_run_id: str
+    kept: Kept
+    drift: str
+    recheck: str = Field(description="the job that measures it again, or why there is none")
+    jobs: list[JobClaim]
 
 
 class Proof(BaseModel):
@@ -206,6 +287,10 @@ class Point(BaseModel):
 class Answer(BaseModel):
     """The configuration that a job should run with, and why."""
 
+    id: str = Field(description="of this recommendation; jobs claim it and report outcomes by it")
+    mode: Mode = Field(
+        "apply", description="observe: jobs keep their own configuration, and report their times"
+    )
     framework: str
     dataset: str
     model: str
@@ -222,7 +307,10 @@ class Answer(BaseModel):
     promised: Promise
     against_default: dict[str, Any] | None
     evidence: Proof
-    stale: bool = Field(description="whether this machine differs from the one it was measured on")
+    stale: bool = Field(
+        description="whether it was measured on another machine, or jobs broke what it promised"
+    )
+    drift: str | None = Field(None, description="how jobs broke what it promised")
     alternatives: list[Point]
 
 

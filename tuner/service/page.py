@@ -12,6 +12,7 @@ import jinja2
 from tuner import __version__
 from tuner.recommendation.evidence import Evidence, StudyAnswers, answers_among, percent
 from tuner.service.jobs import COMPLETE, OPEN, StudyJob
+from tuner.service.promises import Balance, Drift
 from tuner.service.records import Snapshot
 from tuner.tracking import StudyRecord
 
@@ -50,12 +51,16 @@ class Plot:
     up: Sequence[tuple[float, str]]
 
 
-def render_page(now: Snapshot, jobs: Sequence[StudyJob]) -> str:
-    """Render the page as HTML; all text from studies is escaped."""
+def render_page(
+    now: Snapshot, jobs: Sequence[StudyJob], balance: Balance, drifts: Sequence[Drift]
+) -> str:
+    """Render the page as HTML; all text from studies and clients is escaped."""
     datasets = list(dict.fromkeys(each.dataset for each in now.evidence))
     return _ENVIRONMENT.get_template("page.html.j2").render(
         version=__version__,
         now=now,
+        balance=balance,
+        drifts=drifts[:_MAX_STUDIES],
         plots=[_plot(each, now.evidence_for("", each)) for each in datasets],
         answers=_answers(now),
         studies=now.studies[:_MAX_STUDIES],
@@ -131,6 +136,14 @@ def _ago(seconds_since_epoch: float) -> str:
     return f"{minutes / 60:.0f} h ago" if minutes < 2880 else f"{minutes / 1440:.0f} days ago"
 
 
+def _hours(seconds: float) -> str:
+    """Format a span in the unit that suits it."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
 def _count(number: int, one: str, more: str = "") -> str:
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
@@ -142,4 +155,4 @@ _ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {"ago": _ago, "count": _count, "in_short": _in_short}
+_ENVIRONMENT.filters |= {"ago": _ago, "hours": _hours, "count": _count, "in_short": _in_short}

@@ -67,6 +67,10 @@ class RecordCache:
         framework_path: Folder with the user's own frameworks.
         try_out: Called once with each study alone; one for which it fails counts as damaged. It
             must build all that is ever told of a study.
+
+    Attributes:
+        current: What is on record.
+        after: Called after each read, in the thread that reads.
     """
 
     uri: str
@@ -74,6 +78,7 @@ class RecordCache:
     framework_path: str | None = None
     try_out: Callable[[Snapshot], None] = lambda _alone: None
     current: Snapshot = field(default_factory=Snapshot)
+    after: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
@@ -96,6 +101,10 @@ class RecordCache:
     def _keep_reading(self) -> None:
         while not self._stop.wait(self.refresh_s):
             self.refresh()
+            try:
+                self.after()
+            except Exception:  # keep the thread alive
+                _log.exception("what follows a read failed")
 
     def refresh(self) -> None:
         """Read the store once. If that fails, keep what was read before."""

@@ -8,12 +8,14 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
+from typing import get_args
 
 import uvicorn
 
 from tuner.config.catalogue import tuner_home
 from tuner.service.app import make_app
 from tuner.service.jobs import Jobs
+from tuner.service.models import Mode
 from tuner.service.orders import own_words
 from tuner.values.errors import ConfigError
 
@@ -30,6 +32,7 @@ def serve(
     output: str = ".",
     framework_path: str | None = None,
     behind_proxy: bool = False,
+    mode: str = "apply",
     words: Sequence[str] = (),
 ) -> None:
     """Serve what is on record at ``uri``, and run requested studies, until Ctrl-C.
@@ -43,6 +46,7 @@ def serve(
         framework_path: Folder with the user's own frameworks.
         behind_proxy: Whether clients come through a proxy. A token is then needed on loopback
             too, as the proxy's requests come from there.
+        mode: ``apply``, or ``observe`` to only tell jobs what they would gain.
         words: Further overrides of every requested study.
 
     Raises:
@@ -51,6 +55,8 @@ def serve(
     """
     if not 0 <= port <= _MAX_PORT:  # the system would take it modulo 65536
         raise ConfigError(f"port must be at least 0 and at most {_MAX_PORT}, got {port}")
+    if mode not in get_args(Mode):
+        raise ConfigError(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
     whole = own_words(uri, output, framework_path, words)
     token = os.environ.get(TOKEN, "")
     local = _is_loopback(host) and not behind_proxy
@@ -68,7 +74,7 @@ def serve(
     jobs = Jobs(tuner_home() / "jobs" / store)
     app = make_app(
         uri, jobs, words=whole, framework_path=framework_path,
-        token=token, local=local and not token,
+        token=token, local=local and not token, observe=mode == "observe",
     )  # fmt: skip
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     with contextlib.suppress(KeyboardInterrupt):  # the server has shut down cleanly by then

@@ -26,7 +26,7 @@ from tuner.tracking.store import (
     default_tracking_uri,
     experiment_name,
 )
-from tuner.tracking.writing import TrackedDataset, Tracker
+from tuner.tracking.writing import TrackedDataset, Tracker, mark_drift
 
 __all__ = [
     "CROSS",
@@ -37,6 +37,7 @@ __all__ = [
     "check_writable",
     "connect",
     "experiment_name",
+    "mark_drift",
     "Outbox",
     "TrackedDataset",
     "Tracker",

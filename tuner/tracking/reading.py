@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.tracking.store import (
+    DRIFT_TAG,
     PROGRAMS,
     STUDY_TAG,
     TRIAL_TAG,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 PROGRAM_FRONT = "wrap.json"
 _FRONT = "front.json"
+_TOLD = {"requested": "dataset_requested", "drift": DRIFT_TAG}  # tag of each field
 _STUDIES = f"tags.`{STUDY_TAG}` != ''"
 
 
@@ -42,6 +45,7 @@ class StudyRecord:
         run_ids: Run id of each trial by its name, such as ``verify-0003``.
         ended: When the study was last written, seconds since the epoch.
         requested: Name of the requested data set; another one may have been used in its place.
+        drift: How jobs broke what the study promised, in words; empty if none did.
     """
 
     uri: str
@@ -50,6 +54,7 @@ class StudyRecord:
     run_ids: Mapping[str, str]
     ended: float
     requested: str = ""
+    drift: str = ""
 
 
 def _reader(uri: str) -> MlflowClient | None:
@@ -133,6 +138,8 @@ def load_everything(
                 record = (known or {}).get(parent.info.run_id)
                 if record is None or record.ended != _ended(parent):
                     record = _record(client, uri, parent)
+                elif record.drift != (drift := parent.data.tags.get(DRIFT_TAG, "")):
+                    record = dataclasses.replace(record, drift=drift)
                 if record is not None:
                     found[record.run_id] = record
     return found
@@ -149,8 +156,8 @@ def _record(client: MlflowClient, uri: str, parent: Run, name: str = _FRONT) -> 
         return None
     children = children_of(client, parent.info.experiment_id, parent.info.run_id)
     runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
-    requested = parent.data.tags.get("dataset_requested", "")
-    return StudyRecord(uri, parent.info.run_id, front, runs, _ended(parent), requested)
+    told = {name: parent.data.tags.get(tag, "") for name, tag in _TOLD.items()}
+    return StudyRecord(uri, parent.info.run_id, front, runs, _ended(parent), **told)
 
 
 def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tuner
 from tuner.tracking.store import (
+    DRIFT_TAG,
     PARENT_TAG,
     STUDY_TAG,
     TRIAL_TAG,
@@ -243,6 +244,21 @@ class Tracker:
             if self._client.get_run(self.run_id).info.status == "RUNNING":
                 self._log(self.run_id, tags={_NOTE: f"**Failed:** {_plain(reason)}"})
                 self._client.set_terminated(self.run_id, status="FAILED")
+
+
+def mark_drift(uri: str, run_id: str, how: str) -> None:
+    """Tag a study's run as no longer keeping what it promised.
+
+    Args:
+        uri: MLflow's tracking address.
+        run_id: Id of the study's run.
+        how: How jobs broke the promise, in words.
+
+    Raises:
+        StorageAway: If the store cannot be written.
+    """
+    with one_line(uri, "written"):
+        connect(uri).set_tag(run_id, DRIFT_TAG, how)
 
 
 def _plain(text: str) -> str:
