@@ -14,8 +14,9 @@ FRAMEWORKS ?= caffe,torch,chainer
 # What to shorten when the suite grows.
 SLOWEST := --durations 25 --durations-min 5
 
-# Real frameworks are tested one at a time, all else side by side.
+# Real frameworks are tested one at a time, all else side by side. Slow tests wait for half of their time.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
+CLOSE_TOGETHER := -n $$((2 * $$(nproc))) --maxprocesses 6 --dist loadgroup
 
 .PHONY: install tune test test-all coverage check check-lowest check-newest architecture docs clean packages browser lua requirements
 
@@ -67,7 +68,7 @@ test: install packages browser lua
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not (runtime or alone)" $(SLOWEST)
+	$(BIN)/python -m pytest $(CLOSE_TOGETHER) -m "not (runtime or alone)" $(SLOWEST)
 	$(BIN)/python -m pytest -m "runtime or alone" --frameworks $(FRAMEWORKS) $(SLOWEST)
 
 # Lines and branches that the tests without a framework's runtime reach; the floor is in pyproject.toml.

@@ -84,6 +84,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--frameworks", default="", help="run the contract suite for these alone")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, so that no worker has one left when the others are done."""
+    items.sort(key=lambda each: each.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def ctrl_c_is_heard() -> None:
     """A shell starts background jobs deaf to Ctrl-C, and their children inherit that."""
