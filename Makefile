@@ -14,7 +14,7 @@ FRAMEWORKS ?= caffe,torch,chainer
 # What to shorten when the suite grows.
 SLOWEST := --durations 25 --durations-min 5
 
-# Real frameworks are tested one at a time, all else side by side. Slow tests wait for half of their time.
+# A framework on each CPU; the tests without one wait for half of their time, so more of them run side by side.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 CLOSE_TOGETHER := -n $$((2 * $$(nproc))) --maxprocesses 6 --dist loadgroup
 
@@ -54,7 +54,7 @@ check: install packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone or slow)"
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or slow)"
 
 # The fast tests with the lowest and the newest versions that pyproject.toml allows.
 check-lowest: RESOLUTION := lowest-direct
@@ -62,22 +62,22 @@ check-newest: RESOLUTION := highest
 check-lowest check-newest: install packages
 	$(BIN)/uv venv --quiet --clear --seed --python $(BIN)/python .venv-$(RESOLUTION)
 	$(BIN)/uv pip install --quiet --python .venv-$(RESOLUTION) --resolution $(RESOLUTION) -e '.[all]' -r requirements-dev.txt
-	.venv-$(RESOLUTION)/bin/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone or slow)"
+	.venv-$(RESOLUTION)/bin/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or slow)"
 
 test: install packages browser lua
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(CLOSE_TOGETHER) -m "not (runtime or alone)" $(SLOWEST)
-	$(BIN)/python -m pytest -m "runtime or alone" --frameworks $(FRAMEWORKS) $(SLOWEST)
+	$(BIN)/python -m pytest $(CLOSE_TOGETHER) -m "not runtime" $(SLOWEST)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m runtime --frameworks $(FRAMEWORKS) $(SLOWEST)
 
 # Lines and branches that the tests without a framework's runtime reach; the floor is in pyproject.toml.
 # Tracing slows them down, so each has more time.
 coverage: install packages browser lua
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not (runtime or alone)" --timeout 30 --cov
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not runtime" --timeout 30 --cov
 
 test-all: install packages
-	$(BIN)/python -m pytest tests/contract
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/contract
 
 # The floors of the code, drawn from its imports; docs/architecture.md shows them.
 architecture: install

@@ -39,17 +39,25 @@ COMMON = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_
 
 
 def pytest_generate_tests(metafunc):
-    """Every framework of the folder listing that ``--frameworks`` selects."""
+    """Every framework of the folder listing that ``--frameworks`` selects.
+
+    Each is a group of its own: two can be tested side by side, each on a CPU of its own.
+    """
     chosen = metafunc.config.getoption("frameworks").split(",")
     names = [name for name in list_frameworks(PATH) if chosen == [""] or name in chosen]
     if "blas" in metafunc.fixturenames:
         pairs = [(name, blas) for name in names for blas in load_framework(name, PATH).blas]
-        metafunc.parametrize(("name", "blas"), pairs)
+        metafunc.parametrize(("name", "blas"), [_grouped(*each) for each in pairs])
     elif "knob" in metafunc.fixturenames:
         knobs = [(name, knob) for name in names for knob in _space(name).params]
-        metafunc.parametrize(("name", "knob"), [each for each in knobs if each[1] not in COMMON])
+        rare = [_grouped(*each) for each in knobs if each[1] not in COMMON]
+        metafunc.parametrize(("name", "knob"), rare)
     elif "name" in metafunc.fixturenames:
-        metafunc.parametrize("name", names)
+        metafunc.parametrize("name", [_grouped(each) for each in names])
+
+
+def _grouped(name, *others):
+    return pytest.param(name, *others, marks=pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,12 @@ from tuner.config.catalogue import load_framework
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.values.errors import RuntimeUnavailable
 
-pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.runtime,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("caffe study"),
+]
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")
 

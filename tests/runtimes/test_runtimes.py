@@ -623,6 +623,7 @@ def test_a_suite_that_no_mirror_has_names_the_setting(tmp_path):
 
 
 @pytest.mark.runtime
+@pytest.mark.xdist_group("caffe")
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_what_was_fetched_is_not_fetched_again(tmp_path):
@@ -654,6 +655,7 @@ def caffe() -> Runtime:
 
 
 @pytest.mark.runtime
+@pytest.mark.xdist_group("caffe")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_caffe_runs_from_an_unpacked_suite(caffe):
@@ -664,6 +666,7 @@ def test_caffe_runs_from_an_unpacked_suite(caffe):
 
 
 @pytest.mark.runtime
+@pytest.mark.xdist_group("caffe")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("blas", load_framework("caffe").blas)

@@ -5,11 +5,13 @@ param ``fault`` makes it misbehave in every way a real worker may.
 """
 
 import ctypes
+import hashlib
 import math
 import os
 import random
 import subprocess
 import sys
+import threading
 import time
 
 import worker_api
@@ -87,6 +89,18 @@ def burn(trial):
         pass
 
 
+def burn_in_two_threads(trial):
+    def work():
+        end, block = time.time() + 1.0, b"x" * 2**22
+        while time.time() < end:
+            hashlib.sha256(block)  # lets the other thread run meanwhile
+
+    other = threading.Thread(target=work)
+    other.start()
+    work()
+    other.join()
+
+
 def lose_patience(trial):
     open(os.path.join(trial.folder, "stop"), "w").close()
     time.sleep(0.12)  # the stop is looked at this often
@@ -108,6 +122,7 @@ FAULTS = {
     "exit": exit_with_words,
     "garbage": write_garbage,
     "burn": burn,
+    "burn_two": burn_in_two_threads,
     "allocate": allocate,
     "patience": lose_patience,
 }
