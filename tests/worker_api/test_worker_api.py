@@ -44,7 +44,7 @@ def prepare(trial):
             return float("nan")
         if trial.fault == "explode" and done[0] >= 20:
             return 1e6
-        if trial.fault == "blind":
+        if trial.fault in ("blind", "hard"):
             return 2.303
         if trial.fault == "memory":
             raise MemoryError()
@@ -57,6 +57,8 @@ def prepare(trial):
     def evaluate(split):
         if trial.fault == "blind":
             return 0.1
+        if trial.fault == "hard":
+            return 0.6
         return {"validation": 0.5, "test": 0.25}[split]
 
     return step, evaluate
@@ -254,6 +256,12 @@ def test_a_loss_that_stays_at_guessing_is_divergence(worker, tmp_path):
     # a busy machine looks less often
     assert re.search(r"no better than guessing after [24]00 iterations", log.error["message"])
     assert [each.iteration for each in log.checkpoints] == [50, 100, 200]
+
+
+def test_a_little_better_than_guessing_between_two_classes_is_learning(worker, tmp_path):
+    folder = make_folder(tmp_path, fault="hard", classes=2, iterations=400, eval_at="200,400")
+    assert train(sys.executable, worker, folder)[0] == 0
+    assert heard(folder).result["val_accuracy"] == 0.6
 
 
 def test_a_bug_of_the_worker_is_a_traceback(worker, tmp_path):

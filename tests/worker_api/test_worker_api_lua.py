@@ -57,7 +57,7 @@ local function prepare(trial)
       wait(trial.pause)
       if trial.fault == "nan" and done >= 20 then return 0 / 0 end
       if trial.fault == "explode" and done >= 20 then return 1e6 end
-      if trial.fault == "blind" then return 2.303 end
+      if trial.fault == "blind" or trial.fault == "hard" then return 2.303 end
       if trial.fault == "memory" then error("not enough memory: out of memory") end
       if trial.fault == "disk" then error("No space left on device") end
       if trial.fault == "bug" then return nothing.here end
@@ -65,6 +65,7 @@ local function prepare(trial)
    end
    local function evaluate(split)
       if trial.fault == "blind" then return 0.1 end
+      if trial.fault == "hard" then return 0.6 end
       return ({validation = 0.5, test = 0.25})[split]
    end
    return step, evaluate
@@ -130,6 +131,12 @@ def test_a_loss_that_stays_at_guessing_is_divergence(python, worker, tmp_path):
     assert re.search(
         r"still no better than guessing after [24]00 iterations", heard(folder).error["message"]
     )
+
+
+def test_a_little_better_than_guessing_between_two_classes_is_learning(python, worker, tmp_path):
+    folder = make_folder(tmp_path, fault="hard", classes=2, iterations=400, eval_at="200,400")
+    assert train(python, worker, folder)[0] == 0
+    assert heard(folder).result["val_accuracy"] == 0.6
 
 
 def test_a_bug_of_the_worker_is_a_traceback(python, worker, tmp_path):

@@ -218,8 +218,9 @@ end
 
 -- Some back ends hide divergence: no NaN, the loss just stays at that of blind guessing.
 local function check_learning(trial, iteration, loss, accuracy)
-   local blind = loss > 0.98 * math.log(trial.classes) and accuracy < 1.5 / trial.classes
-   if blind and iteration >= 200 then
+   local chance = 1 / trial.classes
+   local guessed = accuracy < math.min(1.5 * chance, chance + 0.05) -- few classes: that is learning
+   if guessed and loss > 0.98 * math.log(trial.classes) and iteration >= 200 then
       diverged(
          "still no better than guessing after %d iterations (loss %.3f, accuracy %.1f %%)",
          iteration, loss, 100 * accuracy
