@@ -20,6 +20,7 @@ except ImportError:
     from yaml import SafeLoader  # type: ignore[assignment]  # the same class, in Python
 
 from tuner.values.errors import ConfigError
+from tuner.values.likeness import Likeness
 from tuner.values.trial import UNSET, Params, ParamValue
 
 
@@ -147,6 +148,22 @@ class Default:
             settings_template=str(raw.get("settings_template", "")),
         )
 
+    def fitted(self, likeness: Likeness, entries: Mapping[str, Mapping[str, Any]]) -> Default:
+        """Return the default of a user's data set that is like one of this default's."""
+        own = {name: {**entry, **self.ranges.get(name, {})} for name, entry in entries.items()}
+        params, words = likeness.fitted(self.params, own)
+        ranges = {
+            name: {**self.ranges.get(name, {}), **ends}
+            for name, ends in likeness.ranges(params, own).items()
+        }
+        return dataclasses.replace(
+            self,
+            datasets=(likeness.name,),
+            params=params,
+            source=f"{self.source}; {words}",
+            ranges={**self.ranges, **ranges},
+        )
+
 
 @dataclass(frozen=True)
 class SearchSpace:
@@ -174,6 +191,7 @@ class SearchSpace:
         dataset: str = "",
         model: str = "",
         overrides: Mapping[str, Any] | None = None,
+        likeness: Likeness | None = None,
     ) -> SearchSpace:
         """Read a file of ``search_spaces/``.
 
@@ -185,6 +203,7 @@ class SearchSpace:
                 use only what the file has for all.
             model: See ``dataset``.
             overrides: Entries by param that replace those of the file.
+            likeness: What a user's own ``dataset`` takes its defaults over from, if it is one.
 
         Raises:
             ConfigError: If the file or the overrides are not a valid search space.
@@ -202,6 +221,9 @@ class SearchSpace:
             AttributeError,
         ) as error:
             raise ConfigError(f"{path} is not a search space: {error}") from error
+        if likeness:
+            like = [each for each in defaults if likeness.like in each.datasets]
+            defaults += tuple(each.fitted(likeness, entries) for each in like)
         own = [each for each in defaults if each.model == model and dataset in each.datasets]
         changed = [each.ranges for each in own[:1]] + [overrides or {}]
         for name, changes in (item for each in changed for item in each.items()):
@@ -300,9 +322,9 @@ class SearchSpace:
         for each in self.defaults:
             if each.model == model and dataset in each.datasets:
                 return each
-        known = ", ".join(
-            f"{name} (model={d.model})" for d in self.defaults for name in d.datasets
-        )
+        pairs = [(name, each.model) for each in self.defaults for name in each.datasets]
+        near = [pair for pair in pairs if pair[0] == dataset]
+        known = ", ".join(f"{name} (model={found})" for name, found in near or pairs)
         raise ConfigError(
             f"{self.framework} has no default for {dataset} with model={model}; it has: {known}"
         )
