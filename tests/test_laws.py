@@ -53,6 +53,7 @@ HOMES = {
     "jinja2": {"report", "service"},
     "fastapi": {"service"},
     "matplotlib": {"report"},
+    "PIL": {"datasets"},
     "moocore": {"values"},
     "ray": {"executors", "search"},
 }

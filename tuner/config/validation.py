@@ -114,6 +114,12 @@ def _validate_executor(config: TuneConfig) -> None:
         for name in ("address", "cores_per_trial"):
             given = getattr(config.executor, name)
             _check(not given, f"executor.{name}", given, "left out unless executor=ray")
+    _check(
+        not config.dataset.path or config.executor.name == "local",
+        "executor",
+        config.executor.name,
+        "local with dataset.path, which other machines may not have, or have otherwise",
+    )
     if config.executor.jobs_per_host > 1:
         permitted = config.executor.name == "local" and config.search.name != "factored"
         _check(

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from tuner.config.own_data import OWN
 from tuner.config.schema import DatasetConfig
 from tuner.datasets.downloads import fetch_files, find_sources
 from tuner.progress import ProgressCallback, no_progress
@@ -46,19 +47,34 @@ CIFAR_BATCH = 10_000
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR_TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
 _CIFAR_FILES = (*_CIFAR_TRAIN, "test_batch.bin")
+SPLIT_SEED = 0
+"""Seed of whatever is drawn."""
 _APPROXIMATE = "approximate_images.csv"
-_SPLIT_SEED = 0
 _SOURCES = ("idx", "cifar10")
 """Sources whose files come from mirrors; the others are ``PACKAGES``."""
 
 
 @dataclass(frozen=True)
 class Obtained:
-    """The images and labels of each split, where they came from, and what is wrong with them."""
+    """Images and labels.
+
+    Attributes:
+        splits: Those of each split.
+        origin: Where they came from.
+        warning: What is wrong with them.
+        class_names: Name of each label, if classes have names.
+        split: How the splits were made, in words; empty if that follows from the configuration.
+        prepared: How the user's own images were drawn, in words.
+        like: The shipped data set whose form the user's own images have.
+    """
 
     splits: Splits
     origin: str
     warning: str = ""
+    class_names: tuple[str, ...] = ()
+    split: str = ""
+    prepared: str = ""
+    like: str = ""
 
 
 def obtain(
@@ -89,6 +105,9 @@ def obtain(
 def check_source(config: DatasetConfig) -> None:
     """Raise ``ConfigError`` if ``config`` names no known source, or impossible splits."""
     check_name("dataset.name", config.name)
+    if config.source == OWN:
+        _check_own(config)
+        return
     known = (*_SOURCES, *PACKAGES)
     if config.source not in known:
         raise ConfigError(
@@ -109,6 +128,14 @@ def check_source(config: DatasetConfig) -> None:
         raise ConfigError(f"dataset.test must be at least 1, got {config.test}")
 
 
+def _check_own(config: DatasetConfig) -> None:
+    if not config.path:
+        raise ConfigError(f"dataset.path must be set with dataset.source={OWN}, got ''")
+    for name, size in (("validation", config.validation), ("test", config.test)):
+        if size < 0:
+            raise ConfigError(f"dataset.{name} must be at least 1, or 0 for a share, got {size}")
+
+
 def check_name(what: str, name: str) -> None:
     """Raise ``ConfigError`` unless ``name`` can be the name of a file in the cache folder."""
     if not re.fullmatch(r"\w[\w.-]*", name):
@@ -121,7 +148,7 @@ def describe_split(config: DatasetConfig) -> str:
         return f"last {config.validation:,} training images held out"
     return (
         f"{config.validation:,} validation and {config.test:,} test images "
-        f"drawn by class, seed {_SPLIT_SEED}"
+        f"drawn by class, seed {SPLIT_SEED}"
     )
 
 
@@ -275,7 +302,7 @@ def _obtain_packaged(config: DatasetConfig) -> Obtained:
             f"dataset.validation={config.validation:,} and dataset.test={config.test:,} must "
             f"together be below the {len(labels):,} images of {config.name}"
         )
-    parts = _draw_by_class(labels, config)
+    parts = draw_by_class(labels, config.validation, config.test)
     splits = {split: (images[part], labels[part]) for split, part in parts.items()}
     return Obtained(splits, f"{package} {version(package)}")
 
@@ -306,18 +333,26 @@ PACKAGES: dict[str, tuple[str, Callable[[], Labelled]]] = {
 """The package with a source's data, and the function that reads it without a network."""
 
 
-def _draw_by_class(labels: Bytes, config: DatasetConfig) -> dict[str, npt.NDArray[np.intp]]:
-    """Return the indices of each split; each split has the classes' shares, ±1."""
+def draw_by_class(
+    labels: Bytes, validation: int = 0, test: int = 0
+) -> dict[str, npt.NDArray[np.intp]]:
+    """Return the indices of each split; each split has the classes' shares, ±1.
+
+    Args:
+        labels: Of all images, shape (n,).
+        validation: Images of the validation split.
+        test: Images of the test split.
+    """
     import numpy as np
 
-    rng = np.random.default_rng(_SPLIT_SEED)
+    rng = np.random.default_rng(SPLIT_SEED)
     shuffled = rng.permutation(len(labels))
     place = np.empty(len(labels))
     for label in np.unique(labels):
         members = shuffled[labels[shuffled] == label]
         place[members] = (np.arange(len(members)) + 0.5) / len(members)
     dealt = shuffled[np.argsort(place[shuffled], kind="stable")]
-    test, validation, train = np.split(dealt, [config.test, config.test + config.validation])
+    tested, held_out, trained = np.split(dealt, [test, test + validation])
     # shuffle again: the dealt order mixes classes more evenly than any real training data
-    parts = {"train": train, "validation": validation, "test": test}
+    parts = {"train": trained, "validation": held_out, "test": tested}
     return {split: rng.permutation(part) for split, part in parts.items()}

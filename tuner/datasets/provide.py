@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.config.catalogue import load_dataset_config, tuner_home
+from tuner.config.own_data import OWN
 from tuner.config.schema import DatasetConfig
 from tuner.datasets.downloads import file_sha256
 from tuner.datasets.images import (
@@ -29,15 +30,19 @@ from tuner.datasets.images import (
     encode_idx,
     obtain,
 )
+from tuner.datasets.own import OwnData, find_own_data, obtain_own
 from tuner.progress import ProgressCallback, no_progress
-from tuner.values.errors import DatasetUnavailable, StorageError
+from tuner.values.errors import ConfigError, DatasetUnavailable, StorageError
+from tuner.values.likeness import Likeness
 
 if TYPE_CHECKING:
     from tuner.datasets.images import Obtained, Splits
 
 SPLITS = ("train", "validation", "test")
 _FORMAT = 1
+_OWN_FORMAT = 1  # changes with whatever draws and splits the user's own images
 _RECORD = "dataset.json"
+_NAMES_SHOWN = 20  # of classes, in a report
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +67,9 @@ class Dataset:
         source: ``cache`` if it had been prepared before, else as ``origin``:
             ``TUNER_DATA_MIRROR``, a mirror's address, or a package and its version.
         warning: One line about a fallback or about faults of the data; empty if there are none.
+        class_names: Name of each label of the user's own data.
+        prepared: How the user's own images were drawn, in words.
+        like: The shipped data set whose form the user's own images have; empty for a shipped one.
     """
 
     name: str
@@ -77,6 +85,14 @@ class Dataset:
     origin: str
     source: str
     warning: str = ""
+    class_names: tuple[str, ...] = ()
+    prepared: str = ""
+    like: str = ""
+
+    @property
+    def likeness(self) -> Likeness | None:
+        """What its defaults are taken over from; ``None`` for a shipped data set."""
+        return Likeness(self.name, self.like, self.sizes["train"]) if self.like else None
 
     def images(self, split: str) -> Path:
         """Return the idx file of a split's images."""
@@ -93,12 +109,19 @@ class Dataset:
         facts = {
             "name": self.name,
             "images": f"{sizes}; {self.height}x{self.width}x{self.channels}",
-            "classes": str(self.classes),
+            "classes": self._classes(),
             "split": self.split,
             "digest": self.digest,
             "source": f"{self.origin}{cached}",
         }
-        return facts | ({"warning": self.warning} if self.warning else {})
+        own = {"prepared": self.prepared, "defaults_of": self.like, "warning": self.warning}
+        return facts | {name: fact for name, fact in own.items() if fact}
+
+    def _classes(self) -> str:
+        shown = list(self.class_names[:_NAMES_SHOWN])
+        if len(self.class_names) > len(shown):
+            shown.append("…")
+        return f"{self.classes}{': ' if shown else ''}{', '.join(shown)}"
 
 
 def load_dataset(
@@ -181,7 +204,11 @@ def remove_dataset(name: str, home: Path | None = None) -> int:
 
 
 def _load(config: DatasetConfig, home: Path, progress: ProgressCallback) -> Dataset:
-    folder = home / "datasets" / f"{config.name}-{_recipe(config)[:12]}"
+    own = find_own_data(config) if config.source == OWN else None
+    if own:
+        _require_own_name(config, home)
+    recipe = _recipe(config, own.digest(progress) if own else "")
+    folder = home / "datasets" / f"{config.name}-{recipe[:12]}"
     if not _corrupt_files(folder):
         return _read_record(folder)[0]
     progress(f"preparing {config.name}", None)
@@ -192,15 +219,43 @@ def _load(config: DatasetConfig, home: Path, progress: ProgressCallback) -> Data
         if folder.exists():
             for path in corrupt:
                 logger.warning("%s is corrupt or missing; the data set is prepared again", path)
-        obtained = obtain(config, home / "downloads" / config.name, progress)
+        obtained = _obtain(config, own, home, progress)
         _store(folder, config, obtained)
         return dataclasses.replace(_read_record(folder)[0], source=obtained.origin)
 
 
-def _recipe(config: DatasetConfig) -> str:
-    """Return a digest of what determines the six files, known before they exist."""
-    test = config.test if config.source in PACKAGES else 0
+def _obtain(
+    config: DatasetConfig, own: OwnData | None, home: Path, progress: ProgressCallback
+) -> Obtained:
+    if own:
+        return obtain_own(config, own, progress)
+    return obtain(config, home / "downloads" / config.name, progress)
+
+
+def _require_own_name(config: DatasetConfig, home: Path) -> None:
+    """Refuse the name of data of the user's that came from elsewhere: results would be mixed."""
+    origins = set()
+    for folder in _folders(config.name, home):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            origins.add(_read_record(folder)[0].origin)
+    if others := origins - {config.path}:
+        raise ConfigError(
+            f"dataset.name={config.name} is that of your data of {others.pop()}; give those of "
+            f"{config.path} another (dataset.name=), or forget the former: "
+            f"python -m tuner datasets remove {config.name}"
+        )
+
+
+def _recipe(config: DatasetConfig, contents: str) -> str:
+    """Return a digest of what determines the six files, known before they exist.
+
+    Args:
+        config: The data set.
+        contents: Digest of the user's own files; empty for a shipped data set.
+    """
+    test = config.test if config.source in (OWN, *PACKAGES) else 0
     recipe = [_FORMAT, config.source, list(config.files.values()), config.validation, test]
+    recipe += [_OWN_FORMAT, contents] if contents else []
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
 
 
@@ -233,6 +288,7 @@ def _read_record(folder: Path) -> tuple[Dataset, dict[str, str]]:
     """Return the data set of a folder, and the expected SHA-256 of each of its files."""
     record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
     files = record.pop("files")
+    record["class_names"] = tuple(record.get("class_names", ()))
     # six exact names, in order: a record cannot point the checks elsewhere
     files = {path: files[path] for path in _file_names()}
     name = record["name"]
@@ -271,8 +327,9 @@ def _store(folder: Path, config: DatasetConfig, obtained: Obtained) -> None:
     try:
         partial.mkdir()
         record = _write_files(partial, obtained.splits)
-        record |= {"name": config.name, "split": describe_split(config)}
+        record |= {"name": config.name, "split": obtained.split or describe_split(config)}
         record |= {"origin": obtained.origin, "warning": obtained.warning}
+        record |= {name: getattr(obtained, name) for name in ("class_names", "prepared", "like")}
         (partial / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
