@@ -106,7 +106,7 @@ def _prepare(
         framework = load_framework(name, config.framework_path)
         framework.runtime.install = install
     own = dataclasses.replace(config, framework=framework, frameworks=[])
-    space = load_space(own)
+    space = load_space(own, dataset)
     try:
         space.default(dataset.name, config.model)
         runtime = find_runtime(framework, sandbox=config.sandbox)

@@ -21,7 +21,13 @@ from tuner.storage.study_folder import StudyFolder, home_id, study_id
 from tuner.study.warm_start import earlier_points
 from tuner.tracking import check_writable, default_tracking_uri, load_fronts
 from tuner.trials.session import TrialSetup
-from tuner.trials.setup import core_sets, fetch, host_facts, make_setup
+from tuner.trials.setup import (
+    core_sets,
+    fetch_dataset,
+    fetch_runtime,
+    host_facts,
+    make_setup,
+)
 from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, StorageError
 from tuner.values.space import Default, SearchSpace
@@ -59,8 +65,13 @@ def _shown(value: Any) -> Any:
     return without_password(value) if isinstance(value, str) else value
 
 
-def load_space(config: TuneConfig) -> SearchSpace:
+def load_space(config: TuneConfig, dataset: Dataset | None = None) -> SearchSpace:
     """Return the search space of a study on this machine.
+
+    Args:
+        config: The study's configuration.
+        dataset: Its data set. The user's own must be given, as their form decides about the
+            defaults; a shipped one may be missing still.
 
     Raises:
         ConfigError: If the overrides or the prior do not fit it.
@@ -72,6 +83,7 @@ def load_space(config: TuneConfig) -> SearchSpace:
         dataset=config.dataset.name,
         model=config.model,
         overrides=config.search_space,
+        likeness=dataset.likeness if dataset else None,
     )
     if config.goal != "accuracy" and not config.prior:
         return space
@@ -84,6 +96,17 @@ def load_space(config: TuneConfig) -> SearchSpace:
         if refusal:
             raise ConfigError(f"prior {dict(given)} is outside the search space: {refusal}")
     return dataclasses.replace(space, start=(*prior, *space.start))
+
+
+def _dataset_and_space(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, SearchSpace]:
+    """Return the data set and the search space, which has a default for it.
+
+    That there is none is told before anything is fetched or installed.
+    """
+    dataset = fetch_dataset(config, progress) if config.dataset.path else None
+    space = load_space(config, dataset)
+    space.default(config.dataset.name, config.model)
+    return dataset or fetch_dataset(config, progress), space
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +134,8 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
         RuntimeUnavailable, DatasetUnavailable: If one is missing and cannot be installed or
             downloaded.
     """
-    space = load_space(config)
-    space.default(config.dataset.name, config.model)  # fails before anything is installed
-    dataset, runtime = fetch(config, progress)
+    dataset, space = _dataset_and_space(config, progress)
+    runtime = fetch_runtime(config, progress)
     default = space.default(dataset.name, config.model)
     name = study_id_here(config, space, dataset, uri, runtime)
     folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "restart")
@@ -178,8 +200,8 @@ def standalone_setup(
         RuntimeUnavailable, DatasetUnavailable: If one is missing and cannot be installed or
             downloaded.
     """
-    space = load_space(config)
-    dataset, runtime = fetch(config, progress)
+    dataset, space = _dataset_and_space(config, progress)
+    runtime = fetch_runtime(config, progress)
     home = tuner_home()
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home, prefix="single-") as folder:

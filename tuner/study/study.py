@@ -358,7 +358,8 @@ class _Study:
             framework=self.setup.framework.name,
             title=self.setup.framework.title,
             dataset=dataset.name,
-            dataset_facts=dataset.facts(),
+            dataset_facts=dataset.facts()
+            | ({"default": self.default.source} if dataset.likeness else {}),
             model=self.config.model,
             objectives=tuple(self.objectives),
             constraints=tuple(map(str, self.constraints)),
@@ -432,4 +433,7 @@ def _now() -> str:
 
 def _command(config: TuneConfig) -> str:
     """Return the command that resumes the study."""
-    return f"python -m tuner framework={config.framework.name} dataset={config.dataset.name}"
+    data = f"dataset={config.dataset.name}"
+    if config.dataset.path:
+        data = f"dataset.path={config.dataset.path} dataset.name={config.dataset.name}"
+    return f"python -m tuner framework={config.framework.name} {data}"

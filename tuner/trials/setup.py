@@ -75,12 +75,28 @@ def fetch(config: TuneConfig, progress: StudyProgress) -> tuple[Dataset, Runtime
     Raises:
         RuntimeUnavailable, DatasetUnavailable: Something needed is missing and unobtainable.
     """
+    return fetch_dataset(config, progress), fetch_runtime(config, progress)
+
+
+def fetch_dataset(config: TuneConfig, progress: StudyProgress) -> Dataset:
+    """Provide the data set; warn if it was replaced, and say what the user's own one is."""
     dataset = load_dataset(config.dataset, progress=progress.task)
     if dataset.warning:
         progress.warn(dataset.warning)
+    if dataset.likeness:
+        facts = dataset.facts()
+        progress.message(
+            f"data set {dataset.name} is {dataset.origin}: {facts['images']}; "
+            f"classes {facts['classes']}; {dataset.split}; images {dataset.prepared}"
+        )
+    return dataset
+
+
+def fetch_runtime(config: TuneConfig, progress: StudyProgress) -> Runtime:
+    """Provide the framework's runtime."""
     runtime = find_runtime(config.framework, sandbox=config.sandbox)
     ensure_installed(runtime, progress.task)
-    return dataset, runtime
+    return runtime
 
 
 def make_setup(
