@@ -296,7 +296,8 @@ def configuration(
             "run a new study"
         ) from error
     found = {"params": dict(choice.params), "environment": environment}
-    if template := settings_template(framework, dataset, choice.model, framework_path):
+    like = choice.like or dataset
+    if template := settings_template(framework, like, choice.model, framework_path):
         found["settings"] = fill_settings(template, choice.params)
     return found
 

@@ -22,6 +22,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from tests.conftest import free_port
 from tests.served import Service
+from tuner.config.catalogue import load_dataset_config
 from tuner.config.composing import compose
 from tuner.measure import Claim, parse_cores
 from tuner.recommendation.evidence import Evidence
@@ -198,6 +199,12 @@ def test_a_stopped_job_keeps_its_results_and_lets_the_next_one_run(service, tmp_
         ({"framework": "caffe", "dataset": "mnist;reboot"}, "dataset"),
         ({"framework": "no_such_framework"}, "no_such_framework"),
         ({"framework": "caffe", "dataset": "no_such_data"}, "no_such_data"),
+        ({"framework": "caffe", "dataset.path": "/etc"}, "dataset.path"),
+        ({"framework": "caffe", "path": "/etc"}, "path"),
+        ({"framework": "caffe", "dataset": "/etc"}, "dataset"),
+        ({"framework": "caffe", "dataset": "mnist dataset.path=/etc"}, "dataset"),
+        ({"framework": "caffe", "dataset": {"path": "/etc"}}, "dataset"),
+        ({"framework": "caffe", "search": "factored", "model": "lenet,dataset.path=/"}, "model"),
         ({"framework": "caffe", "time_s": 1e9}, "time_s"),
         ({"framework": "caffe", "goal": "speed"}, "goal"),
         ({"framework": "caffe", "constraints": ["peak_memory_mb<=1`id`"]}, "constraints"),
@@ -225,6 +232,19 @@ def refusing(tmp_path_factory) -> Iterator[Service]:
 def test_jobs_side_by_side_are_asked_for_like_others():
     config = compose(words_of_study(StudyRequest(framework="caffe", jobs_per_host=2), ["seed=3"]))
     assert (config.executor.jobs_per_host, config.search.name, config.seed) == (2, "joint", 3)
+
+
+def test_no_field_of_an_order_reaches_a_path_of_the_server():
+    """Whatever an order may hold, its data set is one that comes with the tuner."""
+    fields = {
+        "framework": "caffe", "dataset": "digits", "model": "lenet", "search": "joint",
+        "goal": "accuracy", "budget": "quick", "time_s": 9.0, "baseline": "full", "seed": 3,
+        "objectives": ["accuracy"], "constraints": ["accuracy>=0.5"], "jobs_per_host": 2,
+    }  # fmt: skip
+    assert set(StudyRequest.model_fields) == {"kind", *fields}, "a new field must be looked at"
+    words = words_of_study(StudyRequest(**fields), [])
+    assert not [word for word in words if "path" in word]
+    assert compose(words).dataset == load_dataset_config("digits")
 
 
 @pytest.mark.parametrize(("goal", "used"), [(None, "no_loss"), ("accuracy", "accuracy")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from statistics import stdev
+from typing import TYPE_CHECKING
 
 from tuner.cli.words import read_action, read_words, require_names
 from tuner.config.catalogue import (
@@ -16,7 +17,10 @@ from tuner.config.catalogue import (
 )
 from tuner.progress import make_progress
 from tuner.runtimes import Runtime, ensure_installed, find_runtime
-from tuner.values.errors import RuntimeUnavailable
+from tuner.values.errors import ConfigError, RuntimeUnavailable
+
+if TYPE_CHECKING:
+    from tuner.datasets.provide import Dataset
 
 RUNTIME_ACTIONS = ("list", "install", "check", "remove")
 
@@ -69,21 +73,26 @@ def datasets_command(words: Sequence[str]) -> int:
     """List, fetch, check and remove data sets.
 
     python -m tuner datasets list|get|check|remove [dataset ...|all]
+    python -m tuner datasets get dataset.path=~/flowers [dataset.name=flowers ...]
 
       list      which data sets are cached
-      get       fetch now; tune does so by itself
+      get       fetch now; tune does so by itself. Your own data are checked and prepared, and
+                what they are is said
       check     compare the cached files with their hashes
-      remove    delete
+      remove    delete; your own files are left alone
     """
     from tuner.datasets.provide import check_dataset, list_cached, load_dataset, remove_dataset
 
+    if own := [word for word in words if word.startswith("dataset.")]:
+        return _get_own_data(own, [word for word in words if word not in own])
     action, names, _ = read_action(words, DATASET_ACTIONS)
     known, cached = list_datasets(), {each.name: each for each in list_cached()}
     require_names(names or action in ("list", "check"), action, [*known, "all"])
     if names in ([], ["all"]):
-        names = known if action in ("list", "get") else list(cached)
+        every = {"list": [*dict.fromkeys([*known, *cached])], "get": known}
+        names = every.get(action, list(cached))
     for name in names:
-        if name not in cached:
+        if action == "get" or name not in cached:
             load_dataset_config(name)  # which refuses an unknown one, before anything is done
     for name in names:
         if action == "get":
@@ -98,7 +107,30 @@ def datasets_command(words: Sequence[str]) -> int:
             corrupt = check_dataset(name)
             print(f"{name}: {', '.join(map(str, corrupt)) + ' corrupt' if corrupt else 'ok'}")
         else:
-            print(f"{name}: {cached[name].folder if name in cached else 'not cached'}")
+            print(f"{name}: {_describe(cached.get(name))}")
+    return 0
+
+
+def _describe(cached: Dataset | None) -> str:
+    if cached is None:
+        return "not cached"
+    return f"{cached.folder}{f', from {cached.origin}' if cached.likeness else ''}"
+
+
+def _get_own_data(settings: Sequence[str], words: Sequence[str]) -> int:
+    """Prepare the user's own data, and print the facts that reports of it show."""
+    from tuner.config.composing import compose
+    from tuner.datasets.provide import load_dataset
+
+    if list(words) != ["get"]:
+        raise ConfigError(f"dataset.path= is for datasets get, got datasets {' '.join(words)}")
+    config = compose(settings).dataset
+    if not config.path:
+        raise ConfigError(f"dataset.path= is needed beside {settings[0]}")
+    with make_progress("auto") as progress:
+        dataset = load_dataset(config, progress=progress.task)
+    for name, fact in dataset.facts().items():
+        print(f"{name.replace('_', ' ')}: {fact}")
     return 0
 
 

@@ -101,6 +101,7 @@ def recommend(
             "run python -m tuner framework=... dataset=... first, "
             "or say where it was tracked (tracking_uri=)"
         )
+    evidence = _of_newest_data(evidence)
     for name in ("jobs_per_host", "cores"):
         evidence = _measured_so(evidence, name, getattr(limits, name))
     fitting = _ranked(evidence, limits, objective)
@@ -129,10 +130,22 @@ def recommend_fresh(
         ConfigError: If the objective is unknown or a limit is invalid.
         NothingRecommended: If nothing keeps the limits, stale or not.
     """
+    evidence = _of_newest_data(evidence)
     fresh = [each for each in evidence if each.study not in stale and not each.drift]
     with contextlib.suppress(NothingRecommended):
         return recommend(fresh, limits, objective)
     return recommend(evidence, limits, objective)
+
+
+def _of_newest_data(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Return the evidence without that of earlier images of the user's own data.
+
+    A folder of images may change and keep its name, and what was proven before holds no more.
+    """
+    newest = {
+        each.dataset: each.digest for each in sorted(evidence, key=lambda each: each.measured_at)
+    }
+    return [each for each in evidence if not each.like or each.digest == newest[each.dataset]]
 
 
 def _measured_so(evidence: Sequence[Evidence], name: str, wanted: int | None) -> list[Evidence]:

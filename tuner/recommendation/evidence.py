@@ -46,6 +46,8 @@ class Evidence:
         default_part: The part of the default that it was compared with; empty for the whole.
         sandboxed: Whether its workers ran in a sandbox.
         drift: How jobs broke what it promised, in words; empty if none did.
+        like: The shipped data set whose defaults those of the user's own data are taken from.
+        digest: Digest of the images and their split.
     """
 
     params: Params
@@ -66,6 +68,8 @@ class Evidence:
     default_part: str = ""
     sandboxed: bool = True
     drift: str = ""
+    like: str = ""
+    digest: str = ""
 
     @cached_property
     def id(self) -> str:
@@ -310,6 +314,7 @@ def _evidence_of(record: StudyRecord) -> list[Evidence]:
     verified: Sequence[Mapping[str, Any]] = front.get("verified", [])
     default = next((each for each in verified if each.get("comparison") is None), {})
     cores = str(front["machine"].get("cores", "")).split()
+    data: Mapping[str, Any] = front.get("dataset_facts") or {}
     return [
         Evidence(
             params=point["params"],
@@ -332,6 +337,8 @@ def _evidence_of(record: StudyRecord) -> list[Evidence]:
             default_part=str(front.get("default_part") or ""),
             sandboxed=front["machine"].get("sandbox") != "off",
             drift=record.drift,
+            like=str(data.get("defaults_of", "")),
+            digest=str(data.get("digest", "")),
         )
         for point in verified
     ]

@@ -238,7 +238,8 @@ def _add_answers(
         found = recommend_fresh(evidence, limits, asked.objective, now.stale)
         choice = found.choice
         params = json.dumps(dict(choice.params))
-        job = configured(choice.framework, asked.dataset, choice.model, params)
+        like = choice.like or asked.dataset
+        job = configured(choice.framework, like, choice.model, params)
         stale = choice.study in now.stale or bool(choice.drift)
         return Answer(**answer(found, asked.dataset, job), stale=stale, mode=mode)
 
