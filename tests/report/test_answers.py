@@ -210,6 +210,23 @@ def test_footnotes_say_how_a_default_was_measured_that_trained_whole():
     )
 
 
+def test_what_own_images_became_is_said_with_their_default():
+    facts = {
+        "images": "45 train, 6 validation, 9 test; 28x28x1",
+        "classes": "2: daisy, tulip",
+        "prepared": "as they are, 28x28 in grey",
+        "defaults_of": "mnist",
+        "default": "an example; as for mnist",
+    }
+    notes = footnotes(make_study(dataset_facts=facts))
+    assert {
+        "Your images: 45 train, 6 validation, 9 test; 28x28x1; as they are, 28x28 in grey; "
+        "classes 2: daisy, tulip.",
+        "Default: an example; as for mnist.",
+    } <= set(notes)
+    assert not [each for each in footnotes(make_study()) if "Your images" in each]
+
+
 def test_runs_that_differ_in_number_are_told_by_their_extent():
     study = make_study()
     default, first, *others = study.verified

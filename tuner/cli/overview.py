@@ -59,7 +59,7 @@ def _table(rows: Mapping[str, str]) -> list[str]:
 def _settings() -> dict[str, str]:
     return {
         "framework": "The framework to tune: " + ", ".join(list_frameworks()) + ".",
-        "dataset": "The data set to train on: " + ", ".join(list_datasets()) + ".",
+        "dataset": ", ".join(list_datasets()) + "; your own: dataset.path=~/pets",
         "model": "default: the framework's own network; lenet: the same network everywhere.",
         "budget": "About 12 minutes; quick: 2 minutes, thorough: 2 hours; or budget.time_s=1800.",
         "goal": "The fastest without loss of accuracy; accuracy: the most accurate.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.progress import describe_params, format_seconds, printable
@@ -139,6 +139,7 @@ def headline(result: StudyResult) -> list[str]:
 def footnotes(result: StudyResult) -> list[str]:
     """Explain how the figures were obtained and what was left out, one line each."""
     notes = [*_time_notes(result), *_accuracy_notes(result), *_prediction_notes(result)]
+    notes += _data_notes(result.dataset_facts)
     if result.verified:
         confidence = f"{100 * result.verified[0].confidence:g} %"
         notes.append(f"Probability of being on the front of what was verified: {_sure(result)}.")
@@ -149,6 +150,14 @@ def footnotes(result: StudyResult) -> list[str]:
     counts = status_counts(result.trials)
     notes.append(f"{count(len(result.trials), 'trial')}{': ' if counts else ''}{counts}.")
     return [*notes, *disturbance_notes(result), *map(_as_sentence, result.notes)]
+
+
+def _data_notes(facts: Mapping[str, str]) -> list[str]:
+    """Tell what the user's own images became, and where their default comes from."""
+    if "defaults_of" not in facts:
+        return []
+    notes = [f"Your images: {facts['images']}; {facts['prepared']}; classes {facts['classes']}."]
+    return [*notes, *(f"Default: {facts[name]}." for name in ("default",) if name in facts)]
 
 
 def _sure(result: StudyResult) -> str:
