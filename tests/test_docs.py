@@ -9,10 +9,14 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from tuner.__main__ import main
 from tuner.cli.commands import COMMANDS
 from tuner.config.catalogue import list_frameworks, load_dataset_config, load_framework
+from tuner.config.composing import compose
 from tuner.config.schema import BudgetConfig, MeasureConfig, TuneConfig, VerifyConfig
 from tuner.study.study import tune
 from tuner.values.trial import TrialStatus
@@ -72,6 +76,34 @@ def test_the_framework_of_the_page_runs_a_study(tree: Path, home: Path, tmp_path
     assert statuses <= {TrialStatus.COMPLETE, TrialStatus.STOPPED, TrialStatus.DIVERGED}
     assert result.complete
     assert result.verified
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_the_page_on_own_images_shows_what_is_printed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    noise = np.random.default_rng(1).integers(0, 256, (100, 80, 3), np.uint8)
+    for number in range(1500):
+        folder = tmp_path / "animals" / ("bird", "cat", "dog")[number % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(noise[:36, :48] if number % 2 else noise).save(folder / f"{number}.jpg")
+    page = (DOCS / "own-data.md").read_text(encoding="utf-8")
+    get, study, ask = (
+        line.removeprefix("$ python -m tuner ").partition("  #")[0].split()
+        for line in page.split("```")[1].splitlines()[1:]
+    )
+    assert main(get) == 0
+    printed = capsys.readouterr().out.replace(str(tmp_path), "/data").splitlines()
+    shown = page.split("```text\n")[1].partition("```")[0].splitlines()
+    assert [each for each in printed if not each.startswith("digest")] == [
+        each for each in shown if not each.startswith("digest")
+    ]
+    assert main([word for word in study if not word.startswith("model=")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] in page
+    assert compose(study).dataset == compose(get[2:]).dataset
+    assert ask[2] == f"dataset={compose(study).dataset.name}"
 
 
 def test_the_page_on_the_architecture_shows_the_floors_of_today() -> None:
