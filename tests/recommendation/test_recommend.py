@@ -14,10 +14,10 @@ from scipy import stats
 
 from tests.conftest import SYNTHETIC
 from tests.report_samples import DEFAULT_PARAMS, MIB, make_answered, make_study
-from tuner.api import answer, settings_template
+from tuner.api import answer, configuration, settings_template
 from tuner.cli.commands import run_command
 from tuner.config.catalogue import framework_folder, load_framework
-from tuner.recommendation.choice import Limits, fill_settings, recommend
+from tuner.recommendation.choice import Limits, fill_settings, recommend, recommend_fresh
 from tuner.recommendation.evidence import Evidence, answers_among, evidence_of
 from tuner.report import front_json
 from tuner.tracking import StudyRecord
@@ -80,6 +80,19 @@ def names(recommendation):
 )
 def test_the_best_within_the_limits_comes_first(limits, objective, order):
     assert names(recommend(ALL, limits, objective)) == order
+
+
+def test_of_own_images_only_the_newest_count():
+    older = dataclasses.replace(FAST, dataset="pets", like="mnist", digest="a", measured_at=1.0)
+    newer = dataclasses.replace(BEST, dataset="pets", like="mnist", digest="b", measured_at=2.0)
+    assert names(recommend([newer, older], Limits(**ANY))) == ["best"]
+    # even if what was measured on them is stale
+    stale = dataclasses.replace(newer, study="stale")
+    assert names(recommend_fresh([older, stale], Limits(**ANY), stale=["stale"])) == ["best"]
+    again = dataclasses.replace(older, measured_at=3.0)
+    assert names(recommend([newer, again], Limits(**ANY))) == ["fast"]
+    shipped = [dataclasses.replace(each, like="") for each in (older, newer)]
+    assert names(recommend(shipped, Limits(**ANY))) == ["fast", "best"], "another split is no new"
 
 
 def test_of_equals_the_more_accurate_comes_first():
@@ -455,6 +468,14 @@ def test_the_settings_file_is_that_of_data_set_and_model():
         )
         is None
     )
+
+
+def test_the_settings_file_of_own_images_is_that_of_what_they_are_like():
+    params = {"blas": "openblas-pthread", "threads": 1, "blas_kernel": "auto", "iterations": 200}
+    own = Evidence(params, {}, (), "study", framework="caffe", like="cifar10")
+    settings = configuration(own, "pets")["settings"]
+    assert 'lr_policy: "multistep"' in settings
+    assert "max_iter: 200" in settings
 
 
 def test_what_a_template_does_not_know_stays_as_it_is(tmp_path):
