@@ -179,18 +179,18 @@ def test_its_own_default_trains(make_setup, name):
 
 @pytest.fixture(scope="session")
 def colours(tmp_path_factory):
-    """A data set of the name and shape of CIFAR-10: small, and no photographs."""
+    """A user's data set of the shape of CIFAR-10, of seven classes: small, and no photographs."""
     folder = tmp_path_factory.mktemp("colours")
     sizes = {"train": 200, "validation": 50, "test": 50}
     for split, count in sizes.items():
-        labels = np.arange(count, dtype=np.uint8) % 10
+        labels = np.arange(count, dtype=np.uint8) % 7
         images = np.random.default_rng(1).integers(0, 25, (count, 3, 32, 32), np.uint8)
         images += 25 * labels[:, None, None, None]
         (folder / f"{split}-images.idx").write_bytes(encode_idx(images))
         (folder / f"{split}-labels.idx").write_bytes(encode_idx(labels))
-    shape = {"height": 32, "width": 32, "channels": 3, "classes": 10}
+    shape = {"height": 32, "width": 32, "channels": 3, "classes": 7}
     facts = dict.fromkeys(("split", "digest", "origin", "source"), "made up")
-    return Dataset("cifar10", "cifar10", folder, sizes=sizes, **shape, **facts)
+    return Dataset("flowers", "flowers", folder, sizes=sizes, **shape, **facts)
 
 
 @pytest.mark.parametrize("model", ["default", "lenet"])
