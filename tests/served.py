@@ -1,14 +1,20 @@
-"""A service of its own for tests, asked over HTTP, and what it finds on record."""
+"""Services for tests, asked over HTTP, and what they find on record."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import requests
+import uvicorn
+from fastapi import FastAPI
 
 from tests.report_samples import make_study
 from tuner.report import front_json
@@ -36,8 +42,35 @@ def keep(folder: Path, requested: str = "", **changes) -> None:
     tracker.finish([front], {})
 
 
-class Service:
-    """A running server."""
+class Client:
+    """Asks a service at an address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def get(self, path: str, headers=None, **asked) -> requests.Response:
+        return requests.get(f"{self.address}{path}", params=asked, headers=headers, timeout=60)
+
+    def post(self, path: str, **sent) -> requests.Response:
+        return requests.post(f"{self.address}{path}", json=sent, timeout=60)
+
+
+@contextlib.contextmanager
+def served_here(app: FastAPI) -> Iterator[Client]:
+    """A service in this process, which saves the seconds that another one takes to start."""
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+class Service(Client):
+    """A service in a process of its own, as users start it."""
 
     def __init__(self, folder: Path, *words: str, **variables: str) -> None:
         environment = {name: text for name, text in os.environ.items() if name != TOKEN}
@@ -49,13 +82,10 @@ class Service:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.address = self.process.stdout.readline().strip()
+        super().__init__(self.process.stdout.readline().strip())
         assert self.address.startswith("http://"), self.process.communicate()[1]
-
-    def get(self, path: str, headers=None, **asked) -> requests.Response:
-        return requests.get(f"{self.address}{path}", params=asked, headers=headers, timeout=10)
 
     def stop(self) -> tuple[int, str]:
         self.process.terminate()
-        _, said = self.process.communicate(timeout=20)
+        _, said = self.process.communicate(timeout=60)
         return self.process.returncode, said

@@ -6,19 +6,15 @@ import contextlib
 import dataclasses
 import errno
 import random
-import socket
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-import requests
-import uvicorn
 
 from tests.conftest import MLFLOW, SYNTHETIC, add_database
 from tests.report_samples import make_study
-from tests.served import keep
+from tests.served import Client, keep, served_here
 from tuner.recommendation.evidence import Evidence, evidence_of
 from tuner.service.app import make_app
 from tuner.service.jobs import Jobs
@@ -181,19 +177,6 @@ def test_an_early_good_record_does_not_hide_a_later_drift():
     assert has_drifted([True] * 500 + [False] * 3, 0.95)
 
 
-class Client:
-    """Asks a service of this process."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    def get(self, path: str, **asked: str) -> requests.Response:
-        return requests.get(f"{self._address}{path}", params=asked, timeout=10)
-
-    def post(self, path: str, **sent: object) -> requests.Response:
-        return requests.post(f"{self._address}{path}", json=sent, timeout=10)
-
-
 @pytest.fixture
 def client(uri, home, tmp_path, monkeypatch):
     def none_starts(*_words, **_options):
@@ -212,15 +195,8 @@ def client(uri, home, tmp_path, monkeypatch):
             observe=observe,
             refresh_s=0.1,
         )
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-            thread.start()
-            try:
-                yield Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
-            finally:
-                server.should_exit = True
-                thread.join()
+        with served_here(app) as asked:
+            yield asked
 
     return open_client
 

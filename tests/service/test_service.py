@@ -20,12 +20,13 @@ from fastapi import Response
 from playwright.sync_api import sync_playwright
 
 from tests.report_samples import make_study
-from tests.served import Service, keep
+from tests.served import Service, keep, served_here
 from tuner.api import recommend
 from tuner.config.catalogue import load_framework
 from tuner.measure import machine_facts, parse_cores
 from tuner.runtimes import find_runtime
-from tuner.service.app import judge_health
+from tuner.service.app import judge_health, make_app
+from tuner.service.jobs import Jobs
 from tuner.service.records import RecordCache, Snapshot
 from tuner.service.server import TOKEN, serve
 from tuner.tracking import connect
@@ -211,7 +212,7 @@ def garbled(front: dict) -> dict:
         *("no accuracy", "no memory", "no id", "null", "no number", "no text", "words"),
     ],
 )
-def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, fault):
+def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, home, caplog, fault):
     keep(tmp_path)
     client = connect(f"sqlite:///{tmp_path}/mlflow.db")
     (experiment,) = [each for each in client.search_experiments() if each.name == "caffe-mnist"]
@@ -223,15 +224,14 @@ def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, fault):
     client.log_artifact(damaged.info.run_id, str(front))
     client.set_terminated(damaged.info.run_id)
     assert recommend(framework="caffe", output=str(tmp_path))["framework"] == "caffe"
-    running = Service(tmp_path)
-    try:
+    caplog.clear()
+    with served_here(make_app(f"sqlite:///{tmp_path}/mlflow.db", Jobs(home / "jobs"))) as running:
         health = running.get("/v1/healthz").json()
         assert (health["status"], health["studies"], health["damaged"]) == ("ok", 1, 1)
         for page in ("/v1/recommendations", "/v1/pareto", "/v1/studies", "/"):
             assert running.get(page).status_code == 200
         assert running.get("/v1/studies/unknown").status_code == 404
-    finally:
-        assert running.stop()[1] == ""
+    assert caplog.text == ""
 
 
 class Threads:

@@ -87,7 +87,7 @@ class Promised:
         train_time_s: Predicted seconds of training.
         longest_s: Upper end of its interval; infinite if only one run was measured.
         least_accuracy: Lower end of the interval of its test accuracy, fraction 0–1.
-        speedup: Of the default's training time by that of this configuration.
+        speedup: Of the default's training time by that of this configuration; 1 if unknown.
         confidence: Probability (fraction) that a job keeps both, at least.
     """
 
@@ -102,14 +102,14 @@ class Promised:
         """Return what a verified configuration promises; raise ``ValueError`` if it is unclear."""
         time_s = evidence.job_time_s
         confidence = float(evidence.figures["confidence"])
-        if not 0 < confidence < 1:
-            raise ValueError(f"confidence {confidence}")
+        if not 0 < confidence < 1 or not math.isfinite(evidence.accuracy):
+            raise ValueError(f"confidence {confidence}, test_accuracy {evidence.accuracy}")
         # both intervals are two-sided: their harmful sides have all that confidence leaves
         return cls(
             train_time_s=time_s.value,
             longest_s=time_s.high if time_s.high > time_s.value else math.inf,  # of a single run
             least_accuracy=evidence.job_accuracy.low,
-            speedup=evidence.speedup.value,
+            speedup=evidence.speedup.value if math.isfinite(evidence.speedup.value) else 1.0,
             confidence=confidence,
         )
 
