@@ -64,7 +64,7 @@ def test_every_answer_is_one_that_is_described(description, method, path):
 
 @pytest.mark.parametrize(("method", "path"), [each for each in OPERATIONS if ONE in each[1]])
 def test_so_is_every_answer_about_a_recommendation_that_exists(address, description, method, path):
-    known = requests.get(f"{address}/v1/recommendations", timeout=10).json()["id"]
+    known = requests.get(f"{address}/v1/recommendations", timeout=60).json()["id"]
 
     @SETTINGS
     @given(description[path][method].as_strategy())

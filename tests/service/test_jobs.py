@@ -60,11 +60,11 @@ def service(tmp_path) -> Iterator[Service]:
 
 
 def submit(service: Service, **order: Any) -> requests.Response:
-    return requests.post(f"{service.address}/v1/studies", json=order, timeout=20)
+    return requests.post(f"{service.address}/v1/studies", json=order, timeout=60)
 
 
 def delete(service: Service, job_id: str) -> requests.Response:
-    return requests.delete(f"{service.address}/v1/studies/{job_id}", timeout=20)
+    return requests.delete(f"{service.address}/v1/studies/{job_id}", timeout=60)
 
 
 def wait_for(service: Service, job_id: str, wanted: Callable[[dict[str, Any]], bool]) -> dict:
@@ -131,12 +131,12 @@ def test_the_page_follows_a_study_that_was_asked_for(service):
         page.goto(service.address)
         row, waiting = (page.locator(f"[data-job={each}]") for each in (first, second))
         expect(waiting.locator(".state")).to_have_text(QUEUED)
-        expect(row.locator(".state")).to_contain_text("running: search", timeout=20_000)
+        expect(row.locator(".state")).to_contain_text("running: search", timeout=60_000)
         expect(row.locator("progress")).to_be_visible()
         assert delete(service, second).status_code == 200
-        expect(waiting.locator(".state")).to_have_text(STOPPED, timeout=10_000)
+        expect(waiting.locator(".state")).to_have_text(STOPPED, timeout=60_000)
         assert delete(service, first).status_code == 200
-        expect(row.locator(".state")).to_contain_text(STOPPED, timeout=30_000)
+        expect(row.locator(".state")).to_contain_text(STOPPED, timeout=60_000)
 
 
 def test_a_killed_service_goes_on_with_what_was_measured(tmp_path):

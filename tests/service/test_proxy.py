@@ -61,7 +61,7 @@ class Proxied:
         headers = {"Host": host} | ({"Authorization": f"Bearer {token}"} if token else {})
         for _ in range(100):
             try:
-                reply = requests.get(f"{self.address}{path}", headers=headers, timeout=10)
+                reply = requests.get(f"{self.address}{path}", headers=headers, timeout=60)
             except requests.ConnectionError:  # nginx has not begun to listen
                 assert self.nginx.poll() is None, self.nginx.stderr.read()
             else:
