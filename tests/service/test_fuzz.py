@@ -27,6 +27,8 @@ OPERATIONS = [
     ("POST", f"{ONE}/claims"),
     ("POST", f"{ONE}/outcomes"),
     ("GET", "/v1/pareto"),
+    ("GET", "/v1/programs"),
+    ("GET", "/v1/programs/{program}"),
     ("GET", "/v1/studies"),
     ("GET", "/v1/studies/{study_id}"),
     ("POST", "/v1/studies"),

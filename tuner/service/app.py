@@ -19,7 +19,7 @@ from tuner.api import answer, configuration
 from tuner.config.catalogue import list_frameworks, load_framework
 from tuner.recommendation.choice import Limits, Recommendation, recommend_fresh
 from tuner.recommendation.evidence import Evidence
-from tuner.recommendation.placement import render, render_nothing, render_observed
+from tuner.recommendation.placement import render, render_observed
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
 from tuner.service.jobs import COMPLETE, Jobs, QueueFull, StudyJob, Unsaved
@@ -44,6 +44,7 @@ from tuner.service.models import (
 from tuner.service.orders import words_of_recheck, words_of_study
 from tuner.service.outcomes import add_outcomes, settle_drift
 from tuner.service.page import render_page
+from tuner.service.programs import TEXT, add_programs, answer_for, placed_nothing
 from tuner.service.promises import Balance, Promised, Promises
 from tuner.service.records import RecordCache, Snapshot
 from tuner.tracking import StudyRecord
@@ -63,8 +64,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     429: {"model": Problem, "description": "too many jobs are waiting"},
     503: {"model": Problem, "description": "results cannot be stored or read at the moment"},
 }
-_TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-_PLACED = {**_PROBLEMS, 200: _TEXT, 404: {**_PROBLEMS[404], **_TEXT}}
+_PLACED = {**_PROBLEMS, 200: TEXT, 404: {**_PROBLEMS[404], **TEXT}}
 _UNREAD: dict[int | str, dict[str, Any]] = {503: _PROBLEMS[503]}
 
 
@@ -138,6 +138,7 @@ def make_app(
 
     _add_answers(app, records, framework_path, observe=observe)
     add_outcomes(app, records, promises, observe=observe)
+    add_programs(app, records)
     _add_lists(app, records, jobs, framework_path)
     _add_orders(app, records, jobs, words)
 
@@ -224,15 +225,14 @@ def _add_answers(
         except NothingRecommended as error:
             if asked.format == "json":
                 raise
-            text = render_nothing(asked.format, str(error), asked.model_dump())
-            return PlainTextResponse(text, status_code=404)
+            return placed_nothing(asked.format, error, asked.model_dump())
         if asked.format == "json":
             return found
         form = render_observed if observe else render
         return PlainTextResponse(form(asked.format, found.model_dump(), asked.model_dump()))
 
     def recommended(asked: Question) -> Answer:
-        now = known(records)
+        now = records.known()
         limits = limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
         found = recommend_fresh(evidence, limits, asked.objective, now.stale)
@@ -249,7 +249,7 @@ def _add_answers(
 
         Only those that were measured with one job per host are listed.
         """
-        return front_points(known(records), asked.framework or "", asked.dataset)
+        return front_points(records.known(), asked.framework or "", asked.dataset)
 
 
 def try_out(alone: Snapshot) -> None:
@@ -258,6 +258,9 @@ def try_out(alone: Snapshot) -> None:
     Args:
         alone: A snapshot of this study alone.
     """
+    for each in alone.programs:
+        with contextlib.suppress(NothingRecommended):
+            answer_for(alone, each.program).model_dump_json()
     for each in alone.studies:
         study_of(each).model_dump_json()
         json.dumps(each.front, allow_nan=False, ensure_ascii=False).encode()
@@ -269,20 +272,6 @@ def try_out(alone: Snapshot) -> None:
         for shown in front_points(alone, point.framework, point.dataset):
             shown.model_dump_json()
     render_page(alone, [], Balance(), []).encode()
-
-
-def known(records: RecordCache) -> Snapshot:
-    """Return what is on record.
-
-    Raises:
-        HTTPException: With 503 if the store was never read since the service started: "nothing"
-            would be a wrong answer.
-    """
-    now = records.current
-    if not math.isfinite(now.read_at):
-        wait = {"Retry-After": str(math.ceil(records.refresh_s))}
-        raise HTTPException(503, f"nothing is known yet: {now.fault}", headers=wait)
-    return now
 
 
 def limits_of(asked: Question) -> Limits:
@@ -317,7 +306,7 @@ def _add_lists(app: FastAPI, records: RecordCache, jobs: Jobs, framework_path: s
     def studies(asked: Annotated[StudiesQuestion, Query()]) -> list[Study]:
         """List requested studies that are not complete, then studies on record, newest first."""
         asked_for = [study_of_job(each) for each in jobs.all() if each.state != COMPLETE]
-        recorded = [study_of(each) for each in known(records).studies]
+        recorded = [study_of(each) for each in records.known().studies]
         chosen = [
             each
             for each in (*asked_for, *recorded)
@@ -334,7 +323,7 @@ def _add_lists(app: FastAPI, records: RecordCache, jobs: Jobs, framework_path: s
         job = jobs.get(study_id)
         if job is not None:
             return shown_job(job, jobs).model_dump()
-        for each in known(records).studies:
+        for each in records.known().studies:
             if study_id in (each.front["study_id"], each.run_id):
                 return {**each.front, "run_id": each.run_id, "run_ids": dict(each.run_ids)}
         raise HTTPException(404, "no study of this id is known; /v1/studies lists them")
@@ -364,7 +353,7 @@ def _add_orders(app: FastAPI, records: RecordCache, jobs: Jobs, kept: Sequence[s
         if isinstance(order, StudyRequest):
             words = words_of_study(order, kept)
         else:
-            words = words_of_recheck(order, _verified_by(order.study_id, known(records)), kept)
+            words = words_of_recheck(order, _verified_by(order.study_id, records.known()), kept)
         asked = order.model_dump(exclude_none=True)
         return shown_job(jobs.submit(order.kind, words, asked), jobs)
 

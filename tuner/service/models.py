@@ -15,6 +15,10 @@ Limit = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}(<=|>=)[0-9.]{1,20}$")]
 """A constraint such as peak_memory_mb<=2048."""
 Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{0,60}$")]
 """A param's value that is a text."""
+Form = Annotated[
+    Literal["json", "yaml", "env", "sh", "argv", "slurm", "k8s-configmap", "trainjob"],
+    Field(description="anything but json is a text for a job to start with"),
+]
 Mode = Literal["apply", "observe"]
 JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")]
 """The client's own name of a job, such as its Slurm id or the UID of a pod."""
@@ -54,9 +58,13 @@ class Question(_Strict):
         description="jobs on one host; only what was measured beside as many is considered",
     )
     objective: Literal["train_time_s", "accuracy", "memory_mb"] = "train_time_s"
-    format: Literal["json", "yaml", "env", "sh", "argv", "slurm", "k8s-configmap", "trainjob"] = (
-        Field("json", description="anything but json is a text for a job to start with")
-    )
+    format: Form = "json"
+
+
+class ProgramQuestion(_Strict):
+    """In which form should a program's answer come?"""
+
+    format: Form = "json"
 
 
 class ParetoQuestion(_Strict):
@@ -282,6 +290,19 @@ class Point(BaseModel):
     test_accuracy: float
     train_time_s: float
     peak_memory_mb: float
+
+
+class ProgramAnswer(BaseModel):
+    """The setting that a user's own program should run with, and why."""
+
+    program: str
+    command: str = Field(description="with the setting, for a shell")
+    no_loss: bool | None = Field(description="null if the program's accuracy was not read")
+    assurance: str
+    params: dict[str, Param]
+    environment: dict[str, str]
+    speedup: Ratio
+    evidence: Proof
 
 
 class Answer(BaseModel):

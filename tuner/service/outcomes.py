@@ -58,7 +58,7 @@ def add_outcomes(app: FastAPI, records: RecordCache, promises: Promises, *, obse
     @app.get("/v1/recommendations/{recommendation_id}", tags=["outcomes"], responses=_ERRORS)
     def recommendation(recommendation_id: str) -> Recommended:
         """Return how well the promises of a recommendation were kept, and its newest jobs."""
-        study = _recommended(records.current, recommendation_id).study
+        study = _recommended(records.known(), recommendation_id).study
         drift = next((each for each in promises.drifts() if each.study == study), None)
         return Recommended(
             id=recommendation_id,
@@ -81,7 +81,7 @@ def add_outcomes(app: FastAPI, records: RecordCache, promises: Promises, *, obse
         """Record that a job starts with a recommendation; a second claim changes nothing (200)."""
         applied = not observe if asked.applied is None else asked.applied
         made, new = promises.claim(
-            _recommended(records.current, recommendation_id), asked.job, applied=applied
+            _recommended(records.known(), recommendation_id), asked.job, applied=applied
         )
         response.status_code = 201 if new else 200
         return _shown(made)

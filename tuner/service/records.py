@@ -16,7 +16,7 @@ from tuner.measure import fingerprint, machine_facts, parse_cores
 from tuner.recommendation.evidence import Evidence, evidence_of
 from tuner.runtimes import find_runtime
 from tuner.tracking import CROSS, StudyRecord, load_everything
-from tuner.values.errors import StorageError, TunerError
+from tuner.values.errors import StorageAway, StorageError, TunerError
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ class Snapshot:
     Attributes:
         studies: Newest first; comparisons across frameworks do not count as studies.
         evidence: Every verified point of every study, in the order of the studies.
+        programs: Studies of users' programs, newest first.
         stale: Run ids of studies that were measured on another machine or with other libraries.
         damaged: Why a study cannot be read; a mapping from its run id.
         read_at: Time of the read, seconds of the monotonic clock; minus infinity if never read.
@@ -36,6 +37,7 @@ class Snapshot:
 
     studies: tuple[StudyRecord, ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    programs: tuple[StudyRecord, ...] = ()
     stale: frozenset[str] = frozenset()
     damaged: Mapping[str, str] = field(default_factory=dict)
     read_at: float = -math.inf
@@ -98,6 +100,17 @@ class RecordCache:
         """Whether the thread that reads the store is running."""
         return self._thread.is_alive()
 
+    def known(self) -> Snapshot:
+        """Return what is on record.
+
+        Raises:
+            StorageAway: If the store was never read since the service started: "nothing" would be
+                a wrong answer.
+        """
+        if not math.isfinite(self.current.read_at):
+            raise StorageAway(f"nothing is known yet: {self.current.fault}")
+        return self.current
+
     def _keep_reading(self) -> None:
         while not self._stop.wait(self.refresh_s):
             self.refresh()
@@ -118,14 +131,20 @@ class RecordCache:
             self.current = dataclasses.replace(self.current, fault=fault)
 
     def _look(self) -> Snapshot:
-        known = {each.run_id: each for each in self.current.studies}
+        known = {each.run_id: each for each in (*self.current.studies, *self.current.programs)}
         found = load_everything(self.uri, known)
         studies, evidence = list[StudyRecord](), list[Evidence]()
+        programs = list[StudyRecord]()
         damaged: dict[str, str] = {}
         packages: dict[str, dict[str, str]] = {}  # of each framework, as it is installed here
         stale: set[str] = set()
         for each in sorted(found.values(), key=lambda study: -study.ended):
             try:
+                if each.program:
+                    if known.get(each.run_id) is not each:
+                        self.try_out(Snapshot(programs=(each,)))
+                    programs.append(each)
+                    continue
                 if each.front.get("framework") in (None, CROSS):
                     continue
                 points = evidence_of(each)
@@ -141,6 +160,7 @@ class RecordCache:
         return Snapshot(
             studies=tuple(studies),
             evidence=tuple(evidence),
+            programs=tuple(programs),
             stale=frozenset(stale),
             damaged=damaged,
             read_at=time.monotonic(),

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 PROGRAM_FRONT = "wrap.json"
 _FRONT = "front.json"
-_TOLD = {"requested": "dataset_requested", "drift": DRIFT_TAG}  # tag of each field
+_TOLD = {"requested": "dataset_requested", "drift": DRIFT_TAG, "program": "program"}
+"""The tag of each field of a record."""
 _STUDIES = f"tags.`{STUDY_TAG}` != ''"
 
 
@@ -46,6 +47,7 @@ class StudyRecord:
         ended: When the study was last written, seconds since the epoch.
         requested: Name of the requested data set; another one may have been used in its place.
         drift: How jobs broke what the study promised, in words; empty if none did.
+        program: Name of the user's program that was tuned; empty for a framework.
     """
 
     uri: str
@@ -55,6 +57,7 @@ class StudyRecord:
     ended: float
     requested: str = ""
     drift: str = ""
+    program: str = ""
 
 
 def _reader(uri: str) -> MlflowClient | None:
@@ -97,7 +100,7 @@ def load_programs(uri: str, program: str) -> list[StudyRecord]:
     with one_line(uri, "read"):
         parents = search_runs(client, experiment.experiment_id, _STUDIES)
         own = [each for each in parents if each.data.tags.get("program") == program]
-        records = [_record(client, uri, each, PROGRAM_FRONT) for each in own]
+        records = [_record(client, uri, each) for each in own]
     return [each for each in records if each is not None]
 
 
@@ -119,7 +122,7 @@ def newest_experiment(uri: str) -> str | None:
 def load_everything(
     uri: str, known: Mapping[str, StudyRecord] | None = None
 ) -> dict[str, StudyRecord]:
-    """Return all studies with a front, of any framework and data set, by the id of their run.
+    """Return all studies with a front, of any framework or program, by the id of their run.
 
     Args:
         uri: MLflow's tracking address.
@@ -149,14 +152,14 @@ def _ended(parent: Run) -> float:
     return (parent.info.end_time or parent.info.start_time or 0) / 1000
 
 
-def _record(client: MlflowClient, uri: str, parent: Run, name: str = _FRONT) -> StudyRecord | None:
-    """Return the study of a parent run; ``None`` if it has no front of this name."""
-    front = _read_front(client, parent, name)
+def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
+    """Return the study of a parent run; ``None`` if it has no front."""
+    told = {name: parent.data.tags.get(tag, "") for name, tag in _TOLD.items()}
+    front = _read_front(client, parent, PROGRAM_FRONT if told["program"] else _FRONT)
     if front is None:
         return None
     children = children_of(client, parent.info.experiment_id, parent.info.run_id)
     runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
-    told = {name: parent.data.tags.get(tag, "") for name, tag in _TOLD.items()}
     return StudyRecord(uri, parent.info.run_id, front, runs, _ended(parent), **told)
 
 

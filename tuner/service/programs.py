@@ -1,0 +1,69 @@
+"""The routes of users' own programs: what is on record, and the proven setting of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Response
+from fastapi.responses import PlainTextResponse
+
+from tuner.recommendation.placement import render, render_nothing
+from tuner.recommendation.programs import recommend_program
+from tuner.service.models import Problem, ProgramAnswer, ProgramQuestion
+from tuner.service.records import RecordCache, Snapshot
+from tuner.values.errors import NothingRecommended
+
+TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+"""Description of an answer as a text for a job."""
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    409: {"model": Problem, "description": "what is on record has no place in this form"},
+    503: {"model": Problem, "description": "the store was not read yet"},
+}
+_NOTHING = {"model": Problem, "description": "no setting of the program is proven", **TEXT}
+
+
+def add_programs(app: FastAPI, records: RecordCache) -> None:
+    """Add the routes to the application."""
+
+    @app.get("/v1/programs", tags=["answers"], responses={503: _ERRORS[503]})
+    def programs() -> list[str]:
+        """List the programs that were tuned, the newest study first."""
+        return list(dict.fromkeys(each.program for each in records.known().programs))
+
+    @app.get(
+        "/v1/programs/{program}",
+        tags=["answers"],
+        response_model=ProgramAnswer,
+        responses={**_ERRORS, 200: TEXT, 404: _NOTHING},
+    )
+    def program(program: str, asked: Annotated[ProgramQuestion, Query()]) -> Any:
+        """Recommend the setting that `tuner wrap` proved for a program, such as `train.py`.
+
+        With `format` it is a text for a job to start with, as of `/v1/recommendations`.
+        """
+        named = {"program": program}
+        try:
+            found = answer_for(records.known(), program)
+        except NothingRecommended as error:
+            if asked.format == "json":
+                raise
+            return placed_nothing(asked.format, error, named)
+        if asked.format == "json":
+            return found
+        return PlainTextResponse(render(asked.format, found.model_dump(), named))
+
+
+def answer_for(now: Snapshot, program: str) -> ProgramAnswer:
+    """Return the proven setting of a program.
+
+    Raises:
+        NothingRecommended: If none is on record.
+    """
+    known = [each for each in now.programs if each.program == program]
+    return ProgramAnswer(**recommend_program(program, known))
+
+
+def placed_nothing(form: str, why: NothingRecommended, asked: Mapping[str, Any]) -> Response:
+    """Return the text that sets nothing, so that a job keeps its defaults."""
+    return PlainTextResponse(render_nothing(form, str(why), asked), status_code=404)
