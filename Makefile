@@ -9,12 +9,12 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 # Frameworks whose contract suite `make test` runs; `make test-all` runs it for every one.
-FRAMEWORKS ?= caffe,torch,chainer
+FRAMEWORKS ?= caffe,torch
 
 # What to shorten when the suite grows.
 SLOWEST := --durations 25 --durations-min 5
 
-# A framework on each CPU; the tests without one wait for half of their time, so more of them run side by side.
+# Tests of frameworks have a CPU each; those without one wait for much of their time, so more run side by side.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
 CLOSE_TOGETHER := -n $$((2 * $$(nproc))) --maxprocesses 6 --dist loadgroup
 

@@ -11,6 +11,7 @@ import sys
 import pytest
 import yaml
 
+from tests.command import fixture_tuner  # noqa: F401
 from tests.conftest import SYNTHETIC
 from tests.cross_samples import make_tree
 from tuner.__main__ import main
@@ -29,9 +30,11 @@ TREE = [
 
 
 @pytest.fixture
-def tuner(home, tmp_path):
-    def run(*words: str, **variables: str) -> subprocess.CompletedProcess:
-        environment = {**os.environ, "TUNER_HOME": str(home), **variables}
+def shell(home, tmp_path):
+    """The tuner in a process of its own."""
+
+    def run(*words: str) -> subprocess.CompletedProcess:
+        environment = {**os.environ, "TUNER_HOME": str(home)}
         environment.pop("TUNER_DATA_MIRROR", None)
         return subprocess.run(
             [sys.executable, "-m", "tuner", *words],
@@ -109,8 +112,8 @@ def test_wrong_input_gets_one_line(home, tmp_path, monkeypatch, capsys, words, c
         "+fast=1",
     ],
 )
-def test_wrong_input_gets_one_line_from_a_shell_too(tuner, wrong):
-    done = tuner(wrong)
+def test_wrong_input_gets_one_line_from_a_shell_too(shell, wrong):
+    done = shell(wrong)
     assert done.returncode in (1, 2)
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("error: ")

@@ -39,25 +39,17 @@ COMMON = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_
 
 
 def pytest_generate_tests(metafunc):
-    """Every framework of the folder listing that ``--frameworks`` selects.
-
-    Each is a group of its own: two can be tested side by side, each on a CPU of its own.
-    """
+    """Every framework of the folder listing that ``--frameworks`` selects."""
     chosen = metafunc.config.getoption("frameworks").split(",")
     names = [name for name in list_frameworks(PATH) if chosen == [""] or name in chosen]
     if "blas" in metafunc.fixturenames:
         pairs = [(name, blas) for name in names for blas in load_framework(name, PATH).blas]
-        metafunc.parametrize(("name", "blas"), [_grouped(*each) for each in pairs])
+        metafunc.parametrize(("name", "blas"), pairs)
     elif "knob" in metafunc.fixturenames:
         knobs = [(name, knob) for name in names for knob in _space(name).params]
-        rare = [_grouped(*each) for each in knobs if each[1] not in COMMON]
-        metafunc.parametrize(("name", "knob"), rare)
+        metafunc.parametrize(("name", "knob"), [each for each in knobs if each[1] not in COMMON])
     elif "name" in metafunc.fixturenames:
-        metafunc.parametrize("name", [_grouped(each) for each in names])
-
-
-def _grouped(name, *others):
-    return pytest.param(name, *others, marks=pytest.mark.xdist_group(name))
+        metafunc.parametrize("name", names)
 
 
 @pytest.fixture(scope="session")

@@ -623,7 +623,6 @@ def test_a_suite_that_no_mirror_has_names_the_setting(tmp_path):
 
 
 @pytest.mark.runtime
-@pytest.mark.xdist_group("caffe")
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_what_was_fetched_is_not_fetched_again(tmp_path):
@@ -655,7 +654,6 @@ def caffe() -> Runtime:
 
 
 @pytest.mark.runtime
-@pytest.mark.xdist_group("caffe")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_caffe_runs_from_an_unpacked_suite(caffe):
@@ -666,7 +664,6 @@ def test_caffe_runs_from_an_unpacked_suite(caffe):
 
 
 @pytest.mark.runtime
-@pytest.mark.xdist_group("caffe")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("blas", load_framework("caffe").blas)

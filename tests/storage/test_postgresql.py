@@ -24,7 +24,6 @@ from tests.study.test_study import (  # noqa: F401
     test_ctrl_c_keeps_what_was_measured_and_the_study_goes_on,
     test_mlflow_has_every_run_once_with_its_files,
     test_resume_never_starts_anew,
-    test_the_search_finds_the_known_front,
     test_trial_0_is_the_default_and_everything_is_numbered_once,
 )
 from tuner.measure import SCOPE

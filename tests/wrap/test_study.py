@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import Done, fixture_tuner  # noqa: F401
 from tuner.tracking import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
@@ -53,15 +54,18 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TUNER_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
-def wrap(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("--output", str(folder.parent), *words),
-        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=400,
-    )  # fmt: skip
+@pytest.fixture
+def wrap(tuner, folder):
+    def run(*words: str) -> Done:
+        return tuner(
+            "wrap", "--progress", "none", "--output", str(folder.parent), *words, cwd=folder
+        )
+
+    return run
 
 
-def test_the_fastest_setting_is_found_and_proven_in_steps(folder):
-    done = wrap(folder, "--json", "--budget", "30", *KNOB, "--", sys.executable, "train.py")
+def test_the_fastest_setting_is_found_and_proven_in_steps(folder, tuner, wrap):
+    done = wrap("--json", "--budget", "30", *KNOB, "--", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["proven"] is True
@@ -87,30 +91,27 @@ def test_the_fastest_setting_is_found_and_proven_in_steps(folder):
         "wrap.json", "report.txt",
     }  # fmt: skip
 
-    asked = [sys.executable, "-m", "tuner", "recommend", "program=train.py", "format=env"]
-    told = subprocess.run(
-        asked, cwd=folder.parent, env=environment(folder), capture_output=True, text=True
-    )
+    told = tuner("recommend", "program=train.py", "format=env")
     assert "SPEED=fast\n" in told.stdout, told.stderr
     assert f"TUNER_EVIDENCE={study.info.run_id}\n" in told.stdout
 
-    again = wrap(folder, "--json", "--budget", "30", *KNOB, "--", sys.executable, "train.py")
+    again = wrap("--json", "--budget", "30", *KNOB, "--", sys.executable, "train.py")
     assert again.returncode == 0, again.stderr
     repeated = json.loads(again.stdout)
     assert {**repeated, "elapsed_s": 0} == {**found, "elapsed_s": 0}
 
 
-def test_whole_runs_show_whether_accuracy_is_kept(folder):
+def test_whole_runs_show_whether_accuracy_is_kept(folder, wrap):
     metric = ("--metric", r"accuracy (?P<accuracy>\S+)")
     words = (*metric, *KNOB, "--budget", "40")
-    done = wrap(folder, *words, "--", sys.executable, "train.py", "short")
+    done = wrap(*words, "--", sys.executable, "train.py", "short")
     assert done.returncode == 0, done.stderr
     assert "Accuracy 97.00 % against 97.00 %, the same in every run" in done.stdout
     assert "SPEED=fast" in done.stdout
     assert "the wall time of whole runs" in done.stdout
 
 
-def test_a_study_that_was_killed_resumes(folder):
+def test_a_study_that_was_killed_resumes(folder, wrap):
     words = ["--output", str(folder.parent), "--budget", "30", *KNOB]
     words += ["--", sys.executable, "train.py"]
     first = subprocess.Popen(command(*words), cwd=folder, env=environment(folder))
@@ -122,7 +123,7 @@ def test_a_study_that_was_killed_resumes(folder):
     first.wait()
     before = {path: path.read_bytes() for path in trials.glob("*/trials/*/result.json")}
     assert len(before) >= 2
-    done = wrap(folder, "--budget", "30", *KNOB, "--", sys.executable, "train.py")
+    done = wrap("--budget", "30", *KNOB, "--", sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
     assert "SPEED=fast" in done.stdout
     assert {path: path.read_bytes() for path in before} == before
@@ -165,11 +166,11 @@ PERPLEXITY = ("--minimize", "perplexity", "--metric", r"perplexity (?P<perplexit
 PARAMS = ("--lr", "log(0.001, 0.1)", "--epochs", "int(1, 10)")
 
 
-def test_params_are_found_that_are_faster_and_lose_nothing(folder):
+def test_params_are_found_that_are_faster_and_lose_nothing(folder, wrap):
     (folder / "train.py").write_text(textwrap.dedent(TRAINED))
     command = (sys.executable, "train.py", "--lr", "{lr}", "--epochs={epochs}", "--seed", "{seed}")
     words = (*PERPLEXITY, *PARAMS, *KNOB, "--budget", "40", "--", *command)
-    done = wrap(folder, "--json", *words)
+    done = wrap("--json", *words)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["proven"] is True
@@ -181,16 +182,16 @@ def test_params_are_found_that_are_faster_and_lose_nothing(folder):
     first = found["runs"][0]
     assert (first["setting"], first["status"]) == ({}, "COMPLETE")
     assert 1 < first["figures"]["perplexity"] < 1.2
-    said = wrap(folder, *words).stdout
+    said = wrap(*words).stdout
     assert "as fast at no loss of perplexity with" in said
     assert f"--lr {found['params']['lr']} --epochs={found['params']['epochs']} --seed" in said
 
 
-def test_without_a_better_choice_no_params_are_claimed(folder):
+def test_without_a_better_choice_no_params_are_claimed(folder, wrap):
     (folder / "train.py").write_text(textwrap.dedent(TRAINED))
     command = (sys.executable, "train.py", "--lr", "{lr}", "--seed", "{seed}")
     words = ("--lr", "log(1e-5, 1e-3)", "--without", "allocator", "--budget", "20")
-    done = wrap(folder, *PERPLEXITY, *words, "--", *command)
+    done = wrap(*PERPLEXITY, *words, "--", *command)
     assert done.returncode == 0, done.stderr
     assert "nothing was found that is faster at no loss of perplexity, among" in done.stdout
 
@@ -232,15 +233,15 @@ def test_without_a_better_choice_no_params_are_claimed(folder):
         (["--", "sh", "-c", "echo because; exit 7"], 4, "exit code 7; the end of its output: bec"),
     ],
 )
-def test_a_wrong_command_gets_one_line(folder, words, code, said):
-    done = wrap(folder, *words)
+def test_a_wrong_command_gets_one_line(wrap, words, code, said):
+    done = wrap(*words)
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
-def test_help_is_the_tuners_before_the_command_and_the_programs_after_it(folder):
-    done = wrap(folder, "--help")
+def test_help_is_the_tuners_before_the_command_and_the_programs_after_it(wrap):
+    done = wrap("--help")
     assert done.returncode == 0
     assert "--metric REGEX" in done.stdout
-    assert "does not run as it is" in wrap(folder, "--", "false", "--help").stderr
+    assert "does not run as it is" in wrap("--", "false", "--help").stderr
