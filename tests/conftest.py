@@ -84,8 +84,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--frameworks", default="", help="run the contract suite for these alone")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow tests, so that no worker has one left when the others are done."""
+    """Keep the tests that share a fixture in one worker; begin with the slow ones.
+
+    Else each worker would make the fixture, such as a cluster, and have a slow test left when the
+    others are done.
+    """
+    for each in items:
+        fixtures = each._fixtureinfo.name2fixturedefs.values()
+        if any(used[-1].scope == "module" for used in fixtures):
+            each.add_marker(pytest.mark.xdist_group(each.nodeid.partition("::")[0]))
     items.sort(key=lambda each: each.get_closest_marker("slow") is None)
 
 

@@ -43,7 +43,6 @@ ray = pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
-    pytest.mark.xdist_group("cluster"),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two nodes want two CPUs"),
     # Ray leaves sockets and pipes to the garbage collector
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -29,7 +29,6 @@ pytestmark = [
     pytest.mark.runtime,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("caffe study"),
 ]
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")

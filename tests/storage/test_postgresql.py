@@ -38,7 +38,6 @@ psycopg = pytest.importorskip("psycopg", reason="pip install 'tuner[postgresql]'
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
-    pytest.mark.xdist_group("postgresql"),
     without_postgresql,
 ]
 
