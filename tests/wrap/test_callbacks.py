@@ -63,13 +63,15 @@ def test_hugging_face(callbacks, tmp_path):
     made = callbacks.hugging_face()
     state, control = types.SimpleNamespace(global_step=7), types.SimpleNamespace()
     made.on_step_end(None, state, control, model=None)
-    made.on_evaluate(None, state, control, metrics={"eval_accuracy": 0.9, "name": "x", "step": 3})
+    made.on_evaluate(
+        None, state, control, metrics={"eval_accuracy": 0.9, "eval_name": "x", "step": 3}
+    )
     (tmp_path / "stop").touch()
     made.on_step_end(None, state, control)
     assert control.should_training_stop is True
     assert reports(tmp_path)[:2] == [
         {"step": 7},
-        {"step": 7, "split": "val", "metrics": {"eval_accuracy": 0.9}},
+        {"step": 7, "split": "val", "metrics": {"accuracy": 0.9}},
     ]
 
 
@@ -89,5 +91,5 @@ def test_lightning(callbacks, tmp_path):
     assert trainer.should_stop is True
     assert reports(tmp_path)[:2] == [
         {"step": 3},
-        {"step": 3, "split": "val", "metrics": {"val_acc": 0.8}},
+        {"step": 3, "split": "val", "metrics": {"acc": 0.8}},
     ]
