@@ -391,7 +391,7 @@ def test_no_verification_when_none_is_asked_for(config):
 def test_kill_9_at_random_moments_loses_and_doubles_nothing(home, tmp_path):
     command = [
         *(sys.executable, "-m", "tuner", f"framework_path={SYNTHETIC}", "framework=synthetic"),
-        *("dataset=digits", "budget.time_s=120", "budget.trials=30", "verify.finalists=1"),
+        *("dataset=digits", "budget.time_s=120", "budget.trials=16", "verify.finalists=1"),
         "search.probe_s=0.0005",
         *("verify.repeats=2", "measure.max_foreign_pct=100", f"output={tmp_path}"),
     ]
@@ -417,7 +417,7 @@ def test_kill_9_at_random_moments_loses_and_doubles_nothing(home, tmp_path):
     assert done.returncode == 0, done.stderr
     assert not [*home.glob("studies/*/trials/workers/*")], "killed workers left something"
     names = [name for name in _results(home) if not name.startswith("verify")]
-    assert sorted(int(name[-4:]) for name in names) == list(range(30))
+    assert sorted(int(name[-4:]) for name in names) == list(range(16))
     (record,) = load_results(f"sqlite:///{tmp_path}/mlflow.db", "synthetic", "digits")
     client = connect(record.uri)
     runs = client.search_runs(
