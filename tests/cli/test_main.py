@@ -53,6 +53,7 @@ def shell(home, tmp_path):
     [
         (["framework=cafe"], 1, r"unknown framework 'cafe'; choose from: .*did you mean caffe"),
         (["budget.tim_s=3"], 1, r"unknown setting 'budget.tim_s' .did you mean budget.time_s"),
+        (["--cfg"], 1, "--cfg must be one of job, hydra, all, got ''"),
         (["bogus=3"], 1, r"unknown setting 'bogus'; python -m tuner config lists all"),
         (["constraints=memory"], 2, "constraint 'memory' cannot be read; write name<=number"),
         (["dataset=mnsit"], 1, r"unknown dataset 'mnsit'; choose from: .*did you mean mnist"),

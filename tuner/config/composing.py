@@ -18,6 +18,9 @@ from tuner.values.errors import CompositionError, ConfigError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+_PARTS = ("job", "hydra", "all")
+"""What Hydra's ``--cfg`` shows."""
+
 
 def compose(words: Sequence[str]) -> TuneConfig:
     """Return the configuration that ``python -m tuner`` would use for these words.
@@ -57,6 +60,9 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
     """
     import hydra
 
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        if word in ("--cfg", "-c") and value not in _PARTS:  # Hydra would print its usage
+            raise CompositionError(f"{word} must be one of {', '.join(_PARTS)}, got {value!r}")
     _store_types()
     # Hydra prints errors over several lines and exits by itself, unless told to raise them
     before = os.environ.get("HYDRA_FULL_ERROR")
