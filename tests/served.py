@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def served_here(app: FastAPI) -> Iterator[Client]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
+        while thread.is_alive() and not server.started:
+            time.sleep(0.01)
         try:
             yield Client(f"http://127.0.0.1:{listener.getsockname()[1]}")
         finally:

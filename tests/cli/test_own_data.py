@@ -56,7 +56,7 @@ def test_own_images_are_tuned_recorded_and_recommended(flowers, tmp_path, capsys
     }
     assert front["dataset_facts"]["default"] == (
         "made up; as for cifar10, with all 60 training images in a batch in place of 64, and 10 "
-        "iterations, the fewest that are searched, in place of the 1 of as many epochs (1.42)"
+        "iterations, the minimum of the search; as many epochs (1.42) would be 1"
     )
     assert front["default"]["params"]["batch_size"] == 60
     assert "daisy, tulip" in (tmp_path / "here" / "report.html").read_text()

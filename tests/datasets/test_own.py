@@ -211,7 +211,9 @@ def test_other_data_of_the_same_name_are_refused_until_the_former_are_forgotten(
     load(flowers)
     other = put(tmp_path / "other" / "flowers", dict.fromkeys(CLASSES, 5))
     home = tmp_path / "home"
-    with pytest.raises(ConfigError, match=rf"is that of your data of {flowers}; .*remove flowers"):
+    with pytest.raises(
+        ConfigError, match=rf"already belongs to your data in {flowers}; .*remove flowers"
+    ):
         load_dataset(own(other), home)
     assert load_dataset(own(other, "others"), home).name == "others"
     assert sorted(each.name for each in list_cached(home)) == ["flowers", "others"]
@@ -338,6 +340,22 @@ def test_links_that_go_round_are_one_line(flowers):
         (
             lambda at: [put(at, {"a": 5, "b": 5}), picture(0).save(at / "loose.png")],
             "{at}/loose.png lies in no class folder",
+        ),
+        (
+            lambda at: [put(at, {"a": 5, "b": 5}), picture(0).save(at / "loose.tiff")],
+            "{at}/loose.tiff lies in no class folder",
+        ),
+        (
+            lambda at: [put(at, {"a": 5, "b": 5}), picture(0, (900, 9)).save(at / "a" / "0.png")],
+            "{at}/a/0.png has 900x9 pixels, too long and narrow to be drawn at 28x28",
+        ),
+        (
+            lambda at: [put(at, {"a": 5, "b": 5}), os.mkdir(os.fsencode(at) + b"/caf\xe9")],
+            "caf\\udce9' is not in UTF-8; rename it",
+        ),
+        (
+            lambda at: [put(at / "train", {"a": 5, "b": 5}), (at / "val").mkdir()],
+            "its validation split has no class folder",
         ),
         (
             lambda at: [put(at / "train", {"a": 5, "b": 5}), put(at / "extra", {"a": 5})],
@@ -558,6 +576,8 @@ def test_files_that_only_look_like_npz_are_one_line(tmp_path):
     np.savez(path, a=np.zeros(3))
     assert "no images to train on; its arrays are: a; x and y, or" in refusal(path)
     path.write_bytes(pickle.dumps([1]))
+    assert "is no .npz file of plain arrays: it is no zip archive" in refusal(path)
+    np.savez(path, x=np.array([{}]), y=np.zeros(1))
     assert "is no .npz file of plain arrays: it holds Python objects" in refusal(path)
     for contents in (b"", b"PK\x03\x04 no zip", b"some words"):
         path.write_bytes(contents)

@@ -95,6 +95,19 @@ def test_of_own_images_only_the_newest_count():
     assert names(recommend(shipped, Limits(**ANY))) == ["fast", "best"], "another split is no new"
 
 
+def test_what_was_measured_before_a_drift_is_no_fresher_than_what_drifted():
+    older = dataclasses.replace(FAST, study="older", measured_at=1.0)
+    drifted = dataclasses.replace(
+        BEST, study="drifted", measured_at=2.0, drift="3 of 3", drift_found=3.0
+    )
+    elsewhere = dataclasses.replace(MIDDLE, study="elsewhere", fingerprint="f00")
+    since = dataclasses.replace(SLOW, study="since", measured_at=4.0)
+    limits = Limits(**ANY)
+    assert names(recommend_fresh([older, drifted, since], limits)) == ["default"]
+    assert names(recommend_fresh([older, drifted, elsewhere], limits)) == ["middle"]
+    assert names(recommend_fresh([older, drifted], limits)) == ["fast", "best"]
+
+
 def test_of_equals_the_more_accurate_comes_first():
     equals = [point("poor", 10, 300, 0.95), point("rich", 10, 300, 0.96)]
     assert names(recommend(equals, Limits(**ANY))) == ["rich", "poor"]

@@ -36,6 +36,7 @@ def client(tmp_path_factory) -> Iterator[Client]:
         path.write_text(json.dumps(front))
         tracker.finish([path], {})
     with served_here(make_app(uri, Jobs(folder / "jobs"))) as found:
+        found.uri = uri
         yield found
 
 
@@ -67,6 +68,13 @@ def test_a_job_takes_it_as_a_text(client, form):
 def test_else_it_is_said_why_not(client, path, form, status, said):
     reply = client.get(f"/v1/programs/{path}", format=form)
     assert (reply.status_code, said in reply.text) == (status, True)
+
+
+def test_a_service_that_only_observes_sets_nothing(client, tmp_path):
+    with served_here(make_app(client.uri, Jobs(tmp_path / "jobs"), observe=True)) as asked:
+        text = asked.get("/v1/programs/train.py", format="env").text
+    assert text.startswith("TUNER_NOTHING=the service only observes")
+    assert len(text.splitlines()) == 1
 
 
 def test_programs_are_listed_and_a_damaged_record_is_counted(client):

@@ -68,7 +68,7 @@ def test_a_copy_of_the_shipped_data_has_its_very_default():
     [
         (
             550,
-            "200 iterations, the fewest that are searched, in place of the 100 of as many epochs",
+            "200 iterations, the minimum of the search; as many epochs (11.6) would be 100",
         ),
         (5_500, "for as many epochs (11.6): 1,000 iterations, not 10,000"),
         (40, "with all 40 training images in a batch in place of 64, and 200 iterations"),

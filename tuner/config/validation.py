@@ -118,7 +118,7 @@ def _validate_executor(config: TuneConfig) -> None:
         not config.dataset.path or config.executor.name == "local",
         "executor",
         config.executor.name,
-        "local with dataset.path, which other machines may not have, or have otherwise",
+        "local with dataset.path: other machines may lack these files, or have others",
     )
     if config.executor.jobs_per_host > 1:
         permitted = config.executor.name == "local" and config.search.name != "factored"

@@ -20,6 +20,10 @@ SPLIT_NAMES = {
 }  # fmt: skip
 """The splits by the names that people give them."""
 MAX_CLASSES = 256  # a label is a byte
+_SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"),
+    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm"),
+)
 _LITTER = ("thumbs.db", "desktop.ini", "__macosx")  # of Windows and macOS, not hidden by a dot
 
 
@@ -55,7 +59,9 @@ def find_class_folders(root: Path) -> ClassFolders:
             f"dataset.path={root} has {len(names):,} class folder{'s'[: len(names) - 1]}{which}; "
             f"2 to {MAX_CLASSES} are needed"
         )
-    for folders in classes.values():
+    for split, folders in classes.items():
+        if not folders:
+            raise ConfigError(f"dataset.path={root}: its {split} split has no class folder")
         for name, folder in folders.items():
             if name not in names:
                 raise ConfigError(
@@ -117,14 +123,26 @@ def _classes(folder: Path) -> dict[str, Path]:
     found = {}
     for each in entries(folder):
         if each.is_dir():
+            if not _is_utf8(each.name):
+                raise ConfigError(
+                    f"dataset.path: the name of {str(each)!a} is not in UTF-8; rename it"
+                )
             found[each.name] = each
         elif each.is_symlink() and not each.exists():
             raise ConfigError(f"dataset.path: {each} is a link that leads nowhere, or to itself")
-        elif each.suffix.lower() in (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"):
+        elif each.suffix.lower() in _SUFFIXES:
             raise ConfigError(
                 f"dataset.path: {each} lies in no class folder; put it into that of its class"
             )
     return found
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # Python keeps other bytes as lone surrogates
+        return False
+    return True
 
 
 def _images(folder: Path) -> list[Path]:

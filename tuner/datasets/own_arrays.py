@@ -82,7 +82,10 @@ def read_npz(path: Path) -> dict[str, Labelled]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, ConfigError):
             raise
-        why = "it holds Python objects" if "pickle" in str(error) else " ".join(str(error).split())
+        known_zip = zipfile.is_zipfile(path)
+        said = " ".join(str(error).split())
+        why = "it holds Python objects" if known_zip and "pickle" in said else said
+        why = why if known_zip else "it is no zip archive"
         raise ConfigError(f"dataset.path={path} is no .npz file of plain arrays: {why}") from error
     wanted = "x and y, or x_train, y_train, x_test and y_test are wanted"
     return _labelled(parts, f"its arrays are: {known}; {wanted}")
@@ -95,8 +98,8 @@ def read_idx(files: list[Path]) -> dict[str, Labelled]:
         found = _IDX.fullmatch(path.name)
         assert found
         try:
-            contents = path.read_bytes()
-            array = decode_idx(gzip.decompress(contents) if path.suffix == ".gz" else contents)
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                array = decode_idx(file.read(_MAX_BYTES + 1))
         except (OSError, zlib.error, EOFError, ValueError) as error:
             raise ConfigError(f"dataset.path: {path} is no idx file: {error}") from error
         _add(parts, _SPLITS[found["split"]], found["kind"], path.name, array)

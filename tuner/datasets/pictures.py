@@ -205,6 +205,11 @@ def _open_file(path: Path, form: Form) -> Image.Image:
     except Exception as error:  # decoders raise whatever a broken file makes of them
         said = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"dataset.path: {path} cannot be read as an image: {said}") from error
+    if max(whole) > form.side * min(whole):
+        raise ConfigError(
+            f"dataset.path: {path} has {whole[0]}x{whole[1]} pixels, too long and narrow to be "
+            f"drawn at {form.side}x{form.side}; cut it"
+        )
     opened.info = {_WHOLE: whole}
     return opened
 

@@ -240,8 +240,8 @@ def _require_own_name(config: DatasetConfig, home: Path) -> None:
             origins.add(_read_record(folder)[0].origin)
     if others := origins - {config.path}:
         raise ConfigError(
-            f"dataset.name={config.name} is that of your data of {others.pop()}; give those of "
-            f"{config.path} another (dataset.name=), or forget the former: "
+            f"dataset.name={config.name} already belongs to your data in {others.pop()}; set "
+            f"another dataset.name= for {config.path}, or forget the others with "
             f"python -m tuner datasets remove {config.name}"
         )
 

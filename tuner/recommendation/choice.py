@@ -101,7 +101,7 @@ def recommend(
             "run python -m tuner framework=... dataset=... first, "
             "or say where it was tracked (tracking_uri=)"
         )
-    evidence = _of_newest_data(evidence)
+    evidence = of_newest_data(evidence)
     for name in ("jobs_per_host", "cores"):
         evidence = _measured_so(evidence, name, getattr(limits, name))
     fitting = _ranked(evidence, limits, objective)
@@ -130,14 +130,35 @@ def recommend_fresh(
         ConfigError: If the objective is unknown or a limit is invalid.
         NothingRecommended: If nothing keeps the limits, stale or not.
     """
-    evidence = _of_newest_data(evidence)
-    fresh = [each for each in evidence if each.study not in stale and not each.drift]
+    evidence = of_newest_data(evidence)
+    fresh = [each for each in _undrifted(evidence) if each.study not in stale]
     with contextlib.suppress(NothingRecommended):
         return recommend(fresh, limits, objective)
     return recommend(evidence, limits, objective)
 
 
-def _of_newest_data(evidence: Sequence[Evidence]) -> list[Evidence]:
+def _undrifted(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Return the evidence that no job contradicts.
+
+    If what a study promised was broken, what was measured before in the same way on the same
+    machine is no better; what was measured since is.
+    """
+    found: dict[object, float] = {}
+    for each in evidence:
+        if each.drift:
+            place = _measured_how(each)
+            found[place] = max(each.drift_found, each.measured_at, found.get(place, 0.0))
+    return [
+        each for each in evidence if each.measured_at > found.get(_measured_how(each), -math.inf)
+    ]
+
+
+def _measured_how(point: Evidence) -> object:
+    of_machine = point.fingerprint, point.jobs_per_host, point.cores
+    return point.framework, point.model, point.dataset, of_machine
+
+
+def of_newest_data(evidence: Sequence[Evidence]) -> list[Evidence]:
     """Return the evidence without that of earlier images of the user's own data.
 
     A folder of images may change and keep its name, and what was proven before holds no more.

@@ -46,6 +46,7 @@ class Evidence:
         default_part: The part of the default that it was compared with; empty for the whole.
         sandboxed: Whether its workers ran in a sandbox.
         drift: How jobs broke what it promised, in words; empty if none did.
+        drift_found: When that was found, seconds since the epoch; 0 if it was not.
         like: The shipped data set whose defaults those of the user's own data are taken from.
         digest: Digest of the images and their split.
     """
@@ -68,6 +69,7 @@ class Evidence:
     default_part: str = ""
     sandboxed: bool = True
     drift: str = ""
+    drift_found: float = 0.0
     like: str = ""
     digest: str = ""
 
@@ -337,6 +339,7 @@ def _evidence_of(record: StudyRecord) -> list[Evidence]:
             default_part=str(front.get("default_part") or ""),
             sandboxed=front["machine"].get("sandbox") != "off",
             drift=record.drift,
+            drift_found=float(record.drift_found) if record.drift_found.isdecimal() else 0.0,
             like=str(data.get("defaults_of", "")),
             digest=str(data.get("digest", "")),
         )

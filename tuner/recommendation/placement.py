@@ -45,7 +45,7 @@ def render(form: str, answer: _Answer, asked: Mapping[str, Any]) -> str:
 
 
 def render_observed(form: str, answer: _Answer, asked: Mapping[str, Any]) -> str:
-    """Return the form that sets nothing but the id under which a job reports its outcome.
+    """Return the form that sets nothing but the id, if any, under which a job reports its outcome.
 
     Args:
         form: One of ``FORMS``.
@@ -56,8 +56,9 @@ def render_observed(form: str, answer: _Answer, asked: Mapping[str, Any]) -> str
         ConfigError: If there is no such form.
     """
     reason = "the service only observes; keep your own configuration"
-    observed = {"recommended": False, "reason": reason, "id": answer["id"]}
-    return _form(form)(_Placed(name_of(asked), observed))
+    observed = {"recommended": False, "reason": reason}
+    named = {"id": answer["id"]} if "id" in answer else {}
+    return _form(form)(_Placed(name_of(asked), observed | named))
 
 
 def render_nothing(form: str, reason: str, asked: Mapping[str, Any]) -> str:
@@ -180,7 +181,8 @@ def _slurm(placed: _Placed) -> str:
 def _configmap(placed: _Placed) -> str:
     """Return a ConfigMap for ``envFrom``, or for the admission policy of the chart."""
     labels = {"app.kubernetes.io/managed-by": "tuner", "tuner": placed.name}
-    recommended = bool(placed.answer["recommended"])
+    # the admission policy passes on the id of what is only observed, too
+    recommended = bool(placed.answer["recommended"]) or "id" in placed.answer
     return _manifest(
         {
             "apiVersion": "v1",

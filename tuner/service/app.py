@@ -22,6 +22,7 @@ from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.placement import render, render_observed
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
+from tuner.service.drift import DriftWatch
 from tuner.service.jobs import COMPLETE, Jobs, QueueFull, StudyJob, Unsaved
 from tuner.service.meters import Meters
 from tuner.service.middleware import Gate
@@ -42,10 +43,10 @@ from tuner.service.models import (
     StudyRequest,
 )
 from tuner.service.orders import words_of_recheck, words_of_study
-from tuner.service.outcomes import add_outcomes, settle_drift
+from tuner.service.outcomes import add_outcomes
 from tuner.service.page import render_page
 from tuner.service.programs import TEXT, add_programs, answer_for, placed_nothing
-from tuner.service.promises import Balance, Promised, Promises
+from tuner.service.promises import Balance, Drift, Promised, Promises
 from tuner.service.records import RecordCache, Snapshot
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended, StorageAway, TunerError
@@ -95,7 +96,7 @@ def make_app(
     """
     records, meters = RecordCache(uri, refresh_s, framework_path, try_out), Meters()
     promises = Promises(jobs.folder / "promises.db")
-    records.after = functools.partial(settle_drift, records, promises, jobs, words)
+    records.after = DriftWatch(records, promises, jobs, words)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -138,26 +139,37 @@ def make_app(
 
     _add_answers(app, records, framework_path, observe=observe)
     add_outcomes(app, records, promises, observe=observe)
-    add_programs(app, records)
+    add_programs(app, records, observe=observe)
     _add_lists(app, records, jobs, framework_path)
     _add_orders(app, records, jobs, words)
 
-    _add_health(app, records, jobs, refresh_s)
+    _add_health(app, records, jobs, promises, refresh_s)
 
     @app.get("/v1/metrics", tags=["service"], response_class=PlainTextResponse)
     def metrics() -> Response:
         """Return figures of the service itself, for Prometheus."""
-        text, kind = meters.exposition(records.current, jobs.all(), promises.balance())
+        balance, _ = told_of(promises)
+        text, kind = meters.exposition(records.current, jobs.all(), balance)
         return Response(text, media_type=kind)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def page() -> str:
-        return render_page(records.current, jobs.all(), promises.balance(), promises.drifts())
+        return render_page(records.current, jobs.all(), *told_of(promises))
 
     return app
 
 
-def _add_health(app: FastAPI, records: RecordCache, jobs: Jobs, refresh_s: float) -> None:
+def told_of(promises: Promises) -> tuple[Balance, list[Drift]]:
+    """Return how promises were kept; nothing if that cannot be read, which healthz then tells."""
+    try:
+        return promises.balance(), promises.drifts()
+    except StorageAway:
+        return Balance(), []
+
+
+def _add_health(
+    app: FastAPI, records: RecordCache, jobs: Jobs, promises: Promises, refresh_s: float
+) -> None:
     @app.get("/v1/livez", tags=["service"], responses={503: {"model": Health}})
     def livez(response: Response) -> Health:
         """Tell whether the service works at all; if not (503), only a restart helps."""
@@ -166,7 +178,9 @@ def _add_health(app: FastAPI, records: RecordCache, jobs: Jobs, refresh_s: float
     @app.get("/v1/healthz", tags=["service"], responses={503: {"model": Health}})
     def healthz(response: Response) -> Health:
         """Tell whether the service can answer and how old its data is; 503 if that is too old."""
-        return judge_health(response, records, jobs, refresh_s, stale_is_bad=True)
+        found = judge_health(response, records, jobs, refresh_s, stale_is_bad=True)
+        fault = "; ".join(filter(None, (found.fault, promises.fault)))
+        return found.model_copy(update={"fault": fault})
 
 
 def judge_health(

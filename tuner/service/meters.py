@@ -37,7 +37,9 @@ class Meters:
             ["kind"],
             registry=self._registry,
         )
-        self._saved = self._gauge("tuner_saved_seconds", "Training time saved, by the speed-ups")
+        self._saved = self._gauge(
+            "tuner_saved_seconds", "Training time saved against the defaults"
+        )
         self._not_saved = self._gauge(
             "tuner_not_saved_seconds", "Training time that observed jobs would have saved"
         )

@@ -25,6 +25,7 @@ JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _MAX_STUDY_S = 7 * 86400.0
+_MAX_JOB_S = 366 * 86400.0
 Param = int | float | str | None
 
 
@@ -88,7 +89,7 @@ class OutcomeRequest(_Strict):
     """What came of a job that claimed a recommendation."""
 
     job: JobName
-    train_time_s: Positive | None = Field(
+    train_time_s: Annotated[float, Field(gt=0, le=_MAX_JOB_S)] | None = Field(
         description="of training alone, seconds; null if the job ended early: its promise is then "
         "not judged"
     )
@@ -251,7 +252,7 @@ class Kept(BaseModel):
     broken: int
     failed: int
     observed: int = Field(description="jobs that ended with their own configuration")
-    saved_s: float = Field(description="training time saved, by the studies' speed-ups")
+    saved_s: float = Field(description="training time saved against the default")
     not_saved_s: float = Field(description="training time that the observed jobs would have saved")
 
 

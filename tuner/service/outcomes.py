@@ -1,28 +1,22 @@
-"""The routes of claims and outcomes, and what follows from drift."""
+"""The routes by which jobs claim recommendations and report what came of them."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
-import time
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, HTTPException, Response
 
 from tuner.recommendation.evidence import Evidence
-from tuner.service.jobs import Jobs
 from tuner.service.models import (
     ClaimRequest,
     JobClaim,
     Kept,
     OutcomeRequest,
     Problem,
-    RecheckRequest,
     Recommended,
 )
-from tuner.service.orders import words_of_recheck
 from tuner.service.promises import (
     Claim,
     Contradiction,
@@ -32,12 +26,8 @@ from tuner.service.promises import (
     UnknownClaim,
 )
 from tuner.service.records import RecordCache, Snapshot
-from tuner.tracking import mark_drift
-from tuner.values.errors import TunerError
 
 _SHOWN = 100  # newest claims
-_RECHECK_PAUSE_S = 86400.0  # between two of the same framework, data set and model
-_log = logging.getLogger(__name__)
 _ERRORS: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "no such recommendation, or no claim by this job"},
     409: {"model": Problem, "description": "the job has reported another outcome before"},
@@ -101,51 +91,6 @@ def add_outcomes(app: FastAPI, records: RecordCache, promises: Promises, *, obse
             raise HTTPException(404, str(error)) from error
         except Contradiction as error:
             raise HTTPException(409, str(error)) from error
-
-
-def settle_drift(
-    records: RecordCache, promises: Promises, jobs: Jobs, words: Sequence[str]
-) -> None:
-    """Mark studies that drifted in MLflow, and queue their re-check; what fails is tried again.
-
-    Args:
-        records: What is on record.
-        promises: Where drift is found.
-        jobs: The queue.
-        words: Overrides of every requested study.
-    """
-    now = records.current
-    for drift in promises.drifts():
-        record = next((each for each in now.studies if each.run_id == drift.study), None)
-        if record is None:
-            continue
-        try:
-            if not record.drift:
-                mark_drift(records.uri, drift.study, drift.how)
-            if not drift.recheck:
-                found = [each for each in now.evidence if each.study == drift.study]
-                promises.queued(drift, _recheck(str(record.front["study_id"]), found, jobs, words))
-        except TunerError as error:
-            _log.warning("study %s drifted; what follows waits: %s", drift.study, error)
-
-
-def _recheck(study_id: str, found: Sequence[Evidence], jobs: Jobs, words: Sequence[str]) -> str:
-    """Queue a re-check of a study; return its job, or why there is none.
-
-    If the same framework, data set and model were measured again lately, return that job: noisy
-    jobs must not keep the machine busy.
-    """
-    asked = RecheckRequest(kind="recheck", study_id=study_id)
-    try:
-        whole = words_of_recheck(asked, found, words)
-    except TunerError as error:
-        return f"none: {error}"
-    named = [each for each in whole if each.startswith(("framework=", "dataset=", "model="))]
-    for job in jobs.all():
-        recent = time.time() - job.submitted < _RECHECK_PAUSE_S
-        if recent and job.kind == asked.kind and set(named) <= set(job.words):
-            return job.id
-    return jobs.submit(asked.kind, whole, asked.model_dump()).id
 
 
 def _recommended(now: Snapshot, recommendation_id: str) -> Evidence:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from tuner.recommendation.placement import render, render_nothing
+from tuner.recommendation.placement import render, render_nothing, render_observed
 from tuner.recommendation.programs import recommend_program
 from tuner.service.models import Problem, ProgramAnswer, ProgramQuestion
 from tuner.service.records import RecordCache, Snapshot
@@ -23,8 +23,14 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 _NOTHING = {"model": Problem, "description": "no setting of the program is proven", **TEXT}
 
 
-def add_programs(app: FastAPI, records: RecordCache) -> None:
-    """Add the routes to the application."""
+def add_programs(app: FastAPI, records: RecordCache, *, observe: bool) -> None:
+    """Add the routes to the application.
+
+    Args:
+        app: The application.
+        records: What is on record.
+        observe: Whether texts for jobs set nothing.
+    """
 
     @app.get("/v1/programs", tags=["answers"], responses={503: _ERRORS[503]})
     def programs() -> list[str]:
@@ -51,7 +57,8 @@ def add_programs(app: FastAPI, records: RecordCache) -> None:
             return placed_nothing(asked.format, error, named)
         if asked.format == "json":
             return found
-        return PlainTextResponse(render(asked.format, found.model_dump(), named))
+        form = render_observed if observe else render
+        return PlainTextResponse(form(asked.format, found.model_dump(), named))
 
 
 def answer_for(now: Snapshot, program: str) -> ProgramAnswer:

@@ -7,7 +7,7 @@ promises in a row show *drift*: the evidence no longer describes what jobs do.
 Drift is found by an e-detector, a CUSUM of bets against "promises are broken as seldom as their
 confidence says" (Shin, Ramdas and Rinaldo 2023, doi:10.51387/23-NEJSDS51). It may look after each
 outcome: without drift it takes ``FALSE_ALARM_AFTER`` outcomes or more on average until one is
-found all the same.
+found all the same, averaged over studies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS claims (
 );
 CREATE INDEX IF NOT EXISTS claims_by_age ON claims (claimed);
 CREATE TABLE IF NOT EXISTS drifts (
-    study TEXT PRIMARY KEY, found REAL NOT NULL, how TEXT NOT NULL, recheck TEXT NOT NULL
+    study TEXT PRIMARY KEY, found REAL, how TEXT, recheck TEXT DEFAULT '', marked INTEGER DEFAULT 0
 );
 """
 _FORGET = """
@@ -51,9 +51,9 @@ SELECT count(*) AS claimed,
     coalesce(sum(1 - kept), 0) AS broken,
     coalesce(sum(ended IS NOT NULL AND train_time_s IS NULL), 0) AS failed,
     coalesce(sum(train_time_s IS NOT NULL AND NOT applied), 0) AS observed,
-    coalesce(sum(iif(applied, train_time_s * (speedup - 1), 0.0)), 0.0) AS saved_s,
+    coalesce(sum(iif(applied, promised_s * speedup - train_time_s, 0.0)), 0.0) AS saved_s,
     coalesce(sum(iif(applied, 0.0, train_time_s - promised_s)), 0.0) AS not_saved_s
-FROM claims WHERE ? IN ('', recommendation)
+FROM claims
 """
 
 
@@ -77,6 +77,13 @@ class Outcome:
 
     train_time_s: float | None = None
     test_accuracy: float | None = None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        if self.train_time_s is None:
+            return "that it ended early"
+        reached = self.test_accuracy
+        return f"{self.train_time_s:g} s" + (f" and {reached:.2%}" if reached is not None else "")
 
 
 @dataclass(frozen=True)
@@ -169,13 +176,15 @@ class Drift:
         study: Its run id.
         found: Seconds since the epoch.
         how: In words.
-        recheck: The job that measures it again; empty until it is queued.
+        recheck: The job that measures it again, or why there is none; empty until that is known.
+        marked: Whether that is on record in MLflow.
     """
 
     study: str
     found: float
     how: str
     recheck: str = ""
+    marked: int = 0
 
 
 @dataclass(frozen=True)
@@ -187,7 +196,7 @@ class Balance:
         kept, broken: Of those that applied it and ended.
         failed: Jobs that ended early.
         observed: Jobs that ended and only observed.
-        saved_s: Seconds of training saved, by the studies' speed-ups.
+        saved_s: Seconds of training saved against the default, whose time is known from the study.
         not_saved_s: Seconds of training that the observing jobs would have saved.
     """
 
@@ -205,9 +214,13 @@ class Promises:
 
     Args:
         path: The file; its folder is created.
+
+    Attributes:
+        fault: Why it could not be read or written last time; empty if it could.
     """
 
     def __init__(self, path: Path) -> None:
+        self.fault = ""
         self._path, self._lock = path, threading.Lock()
         self._opened: sqlite3.Connection | None = None
 
@@ -252,9 +265,12 @@ class Promises:
             StorageAway: If it cannot be stored.
         """
         with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")  # another service may use the same file
             claim = _claim_of(database, recommendation, job)
-            if claim.outcome not in (None, outcome):
-                raise Contradiction(f"job {job} has reported {claim.outcome} before")
+            if claim.outcome and claim.outcome != outcome:
+                raise Contradiction(
+                    f"job {job} has already reported {claim.outcome}; an outcome cannot be changed"
+                )
             if claim.outcome is None:
                 judged = claim.applied and outcome.train_time_s is not None
                 kept = not claim.promised.breach(outcome) if judged else None
@@ -263,7 +279,8 @@ class Promises:
                     "WHERE recommendation = ? AND job = ?",
                     (time.time(), *astuple(outcome), kept, recommendation, job),
                 )
-                _watch(database, claim)
+                if kept is False:
+                    _watch(database, claim, outcome)
             return _claim_of(database, recommendation, job), _drift_of(database, claim.study)
 
     def claims(self, recommendation: str, newest: int) -> list[Claim]:
@@ -278,13 +295,24 @@ class Promises:
     def balance(self, recommendation: str = "") -> Balance:
         """Return how well promises were kept: of one recommendation, or of all."""
         with self._open() as database:
-            return Balance(**dict(database.execute(_BALANCE, (recommendation,)).fetchone()))
+            one = f"{_BALANCE} WHERE recommendation = ?", (recommendation,)
+            rows = database.execute(*one) if recommendation else database.execute(_BALANCE)
+            return Balance(**dict(rows.fetchone()))
 
     def drifts(self) -> list[Drift]:
         """Return all drift that was found, the newest first."""
         with self._open() as database:
             rows = database.execute("SELECT * FROM drifts ORDER BY found DESC")
             return [Drift(*row) for row in rows]
+
+    def marked(self, drift: Drift) -> None:
+        """Record that a drift is on record in MLflow.
+
+        Raises:
+            StorageAway: If it cannot be stored.
+        """
+        with self._open() as database:
+            database.execute("UPDATE drifts SET marked = 1 WHERE study = ?", (drift.study,))
 
     def queued(self, drift: Drift, recheck: str) -> None:
         """Record the job that measures a study again.
@@ -304,15 +332,21 @@ class Promises:
             with self._lock, self._connection() as database:  # commits, or rolls back
                 yield database
         except (sqlite3.Error, OSError) as error:
-            raise StorageAway(f"the claims of jobs cannot be read or written: {error}") from error
+            self.fault = f"the claims of jobs cannot be read or written: {error}"
+            raise StorageAway(self.fault) from error
+        self.fault = ""
 
     def _connection(self) -> sqlite3.Connection:
         if self._opened is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._opened = sqlite3.connect(self._path, check_same_thread=False)
-            self._opened.row_factory = sqlite3.Row
-            self._opened.execute("PRAGMA journal_mode = WAL")
-            self._opened.executescript(_SCHEMA)
+            opened = sqlite3.connect(self._path, check_same_thread=False)
+            try:
+                opened.row_factory = sqlite3.Row
+                opened.executescript(_SCHEMA)
+            except BaseException:
+                opened.close()
+                raise
+            self._opened = opened
         return self._opened
 
 
@@ -354,21 +388,23 @@ def _drift_of(database: sqlite3.Connection, study: str) -> Drift | None:
     return Drift(*row) if row else None
 
 
-def _watch(database: sqlite3.Connection, claim: Claim) -> None:
-    """Record drift of a claim's study if the outcomes by now show it."""
+def _watch(database: sqlite3.Connection, claim: Claim, outcome: Outcome) -> None:
+    """Record drift of a claim's study if the outcomes, of which this one is the last, show it."""
+    if _drift_of(database, claim.study):
+        return
     rows = database.execute(
-        "SELECT * FROM claims WHERE recommendation = ? AND kept IS NOT NULL ORDER BY ended",
+        "SELECT kept FROM claims WHERE recommendation = ? AND kept IS NOT NULL ORDER BY ended",
         (claim.recommendation,),
     )
-    judged = [_read(row) for row in rows]
-    if not has_drifted([bool(each.kept) for each in judged], claim.promised.confidence):
+    kept = [bool(row["kept"]) for row in rows]
+    if not has_drifted(kept, claim.promised.confidence):
         return
-    broken = [each for each in judged if not each.kept]
     how = (
-        f"{len(broken)} of {len(judged)} jobs broke the promise; the last one {broken[-1].breach}"
+        f"{kept.count(False)} of {len(kept)} jobs broke the promise; the last one "
+        f"{claim.promised.breach(outcome)}"
     )
     database.execute(
-        "INSERT OR IGNORE INTO drifts VALUES (?, ?, ?, '')", (claim.study, time.time(), how)
+        "INSERT INTO drifts (study, found, how) VALUES (?, ?, ?)", (claim.study, time.time(), how)
     )
 
 
@@ -380,6 +416,8 @@ def has_drifted(kept: Sequence[bool], confidence: float) -> bool:
         confidence: Probability (fraction) that one is kept while nothing has changed, at least.
     """
     seldom, wealth = 1 - confidence, 0.0
+    if seldom >= _SUSPECTED:  # so little is promised that nothing breaks it
+        return False
     for each in kept:
         bet = (1 - _SUSPECTED) / confidence if each else _SUSPECTED / seldom
         wealth = max(wealth, 1.0) * bet

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import math
+import shlex
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -433,7 +434,7 @@ def _now() -> str:
 
 def _command(config: TuneConfig) -> str:
     """Return the command that resumes the study."""
-    data = f"dataset={config.dataset.name}"
+    data = [f"dataset={config.dataset.name}"]
     if config.dataset.path:
-        data = f"dataset.path={config.dataset.path} dataset.name={config.dataset.name}"
-    return f"python -m tuner framework={config.framework.name} {data}"
+        data = [f"dataset.path={config.dataset.path}", f"dataset.name={config.dataset.name}"]
+    return shlex.join(["python", "-m", "tuner", f"framework={config.framework.name}", *data])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.tracking.store import (
+    DRIFT_FOUND_TAG,
     DRIFT_TAG,
     PROGRAMS,
     STUDY_TAG,
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 
 PROGRAM_FRONT = "wrap.json"
 _FRONT = "front.json"
-_TOLD = {"requested": "dataset_requested", "drift": DRIFT_TAG, "program": "program"}
+_TOLD = {
+    "requested": "dataset_requested",
+    "drift": DRIFT_TAG,
+    "drift_found": DRIFT_FOUND_TAG,
+    "program": "program",
+}
 """The tag of each field of a record."""
 _STUDIES = f"tags.`{STUDY_TAG}` != ''"
 
@@ -47,6 +53,7 @@ class StudyRecord:
         ended: When the study was last written, seconds since the epoch.
         requested: Name of the requested data set; another one may have been used in its place.
         drift: How jobs broke what the study promised, in words; empty if none did.
+        drift_found: When that was found, seconds since the epoch, as a text.
         program: Name of the user's program that was tuned; empty for a framework.
     """
 
@@ -57,6 +64,7 @@ class StudyRecord:
     ended: float
     requested: str = ""
     drift: str = ""
+    drift_found: str = ""
     program: str = ""
 
 
@@ -141,8 +149,8 @@ def load_everything(
                 record = (known or {}).get(parent.info.run_id)
                 if record is None or record.ended != _ended(parent):
                     record = _record(client, uri, parent)
-                elif record.drift != (drift := parent.data.tags.get(DRIFT_TAG, "")):
-                    record = dataclasses.replace(record, drift=drift)
+                elif any(getattr(record, name) != value for name, value in _told(parent).items()):
+                    record = dataclasses.replace(record, **_told(parent))
                 if record is not None:
                     found[record.run_id] = record
     return found
@@ -152,9 +160,13 @@ def _ended(parent: Run) -> float:
     return (parent.info.end_time or parent.info.start_time or 0) / 1000
 
 
+def _told(parent: Run) -> dict[str, Any]:
+    return {name: parent.data.tags.get(tag, "") for name, tag in _TOLD.items()}
+
+
 def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
     """Return the study of a parent run; ``None`` if it has no front."""
-    told = {name: parent.data.tags.get(tag, "") for name, tag in _TOLD.items()}
+    told = _told(parent)
     front = _read_front(client, parent, PROGRAM_FRONT if told["program"] else _FRONT)
     if front is None:
         return None

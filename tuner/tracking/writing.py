@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tuner
 from tuner.tracking.store import (
+    DRIFT_FOUND_TAG,
     DRIFT_TAG,
     PARENT_TAG,
     STUDY_TAG,
@@ -246,19 +247,22 @@ class Tracker:
                 self._client.set_terminated(self.run_id, status="FAILED")
 
 
-def mark_drift(uri: str, run_id: str, how: str) -> None:
+def mark_drift(uri: str, run_id: str, how: str, found: float) -> None:
     """Tag a study's run as no longer keeping what it promised.
 
     Args:
         uri: MLflow's tracking address.
         run_id: Id of the study's run.
         how: How jobs broke the promise, in words.
+        found: When that was found, seconds since the epoch.
 
     Raises:
         StorageAway: If the store cannot be written.
     """
     with one_line(uri, "written"):
-        connect(uri).set_tag(run_id, DRIFT_TAG, how)
+        client = connect(uri)
+        client.set_tag(run_id, DRIFT_FOUND_TAG, f"{found:.0f}")
+        client.set_tag(run_id, DRIFT_TAG, how)
 
 
 def _plain(text: str) -> str:

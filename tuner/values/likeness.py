@@ -51,8 +51,8 @@ class Likeness:
             words += f", with all {self.images} training images in a batch in place of {batch}"
         if own > same:
             words += (
-                f", and {own:,} iterations, the fewest that are searched, in place of the "
-                f"{same:,} of as many epochs ({many})"
+                f", and {own:,} iterations, the minimum of the search; as many epochs ({many}) "
+                f"would be {same:,}"
             )
         elif own != iterations:
             words += f", for as many epochs ({many}): {own:,} iterations, not {iterations:,}"
