@@ -5,13 +5,11 @@ param ``fault`` makes it misbehave in every way a real worker may.
 """
 
 import ctypes
-import hashlib
 import math
 import os
 import random
 import subprocess
 import sys
-import threading
 import time
 
 import worker_api
@@ -89,16 +87,9 @@ def burn(trial):
         pass
 
 
-def burn_in_two_threads(trial):
-    def work():
-        end, block = time.time() + 1.0, b"x" * 2**22
-        while time.time() < end:
-            hashlib.sha256(block)  # lets the other thread run meanwhile
-
-    other = threading.Thread(target=work)
-    other.start()
-    work()
-    other.join()
+def tell_cores(trial):
+    sys.stderr.write(f"cores {sorted(os.sched_getaffinity(0))}\n")
+    os._exit(7)
 
 
 def lose_patience(trial):
@@ -122,7 +113,7 @@ FAULTS = {
     "exit": exit_with_words,
     "garbage": write_garbage,
     "burn": burn,
-    "burn_two": burn_in_two_threads,
+    "cores": tell_cores,
     "allocate": allocate,
     "patience": lose_patience,
 }
