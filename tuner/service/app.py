@@ -17,7 +17,12 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from tuner import __version__
 from tuner.api import answer, configuration
 from tuner.config.catalogue import list_frameworks, load_framework
-from tuner.recommendation.choice import Limits, Recommendation, recommend_fresh
+from tuner.recommendation.choice import (
+    Limits,
+    Recommendation,
+    of_newest_data,
+    recommend_fresh,
+)
 from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.placement import render, render_observed
 from tuner.runtimes import find_runtime
@@ -298,7 +303,8 @@ def limits_of(asked: Question) -> Limits:
 
 def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint]:
     """Return verified configurations (one job per host) on a data set, by training time."""
-    evidence = [each for each in now.evidence_for(framework, dataset) if each.jobs_per_host == 1]
+    known = of_newest_data(now.evidence_for(framework, dataset))
+    evidence = [each for each in known if each.jobs_per_host == 1]
     rows = [[each.accuracy, each.train_time_s] for each in evidence]
     front = set(pareto_front(rows, _GOALS)) if rows else set()
     points = [
