@@ -11,7 +11,7 @@ import sys
 import pytest
 import yaml
 
-from tests.command import fixture_tuner  # noqa: F401
+from tests.command import fixture_tuner  # noqa: F401 - a fixture
 from tests.conftest import SYNTHETIC
 from tests.cross_samples import make_tree
 from tuner.__main__ import main

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tuner.service.claims import Drift
 from tuner.service.drift import DriftWatch
 from tuner.service.jobs import StudyJob
-from tuner.service.promises import Drift
 from tuner.values.errors import ConfigError, StorageAway
 
 DRIFT = Drift("run", 5.0, "3 of 3 jobs broke the promise")

@@ -18,16 +18,10 @@ from tests.report_samples import make_study
 from tests.served import Client, keep, served_here
 from tuner.recommendation.evidence import Evidence, evidence_of
 from tuner.service.app import make_app
+from tuner.service.claims import FALSE_ALARM_AFTER, Outcome, has_drifted
 from tuner.service.jobs import Jobs
 from tuner.service.orders import own_words
-from tuner.service.promises import (
-    FALSE_ALARM_AFTER,
-    Contradiction,
-    Outcome,
-    Promises,
-    UnknownClaim,
-    has_drifted,
-)
+from tuner.service.promises import Contradiction, Promises, UnknownClaim
 from tuner.tracking import connect, load_everything
 from tuner.values.errors import StorageAway
 from tuner.values.verified import Role

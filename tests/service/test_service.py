@@ -24,12 +24,13 @@ from tests.served import Service, keep, served_here
 from tuner.api import recommend
 from tuner.config.catalogue import load_framework
 from tuner.measure import machine_facts, parse_cores
+from tuner.recommendation.evidence import evidence_of
 from tuner.runtimes import find_runtime
-from tuner.service.app import judge_health, make_app
+from tuner.service.app import front_points, judge_health, make_app
 from tuner.service.jobs import Jobs
 from tuner.service.records import RecordCache, Snapshot
 from tuner.service.server import TOKEN, serve
-from tuner.tracking import connect
+from tuner.tracking import connect, load_everything
 from tuner.tracking.store import STUDY_TAG
 from tuner.values.errors import ConfigError
 from tuner.values.verified import Verified
@@ -177,6 +178,15 @@ def test_a_study_of_another_version_is_no_fault_of_the_service(tmp_path):
         assert "torch" in reply.json()["detail"]
     finally:
         assert running.stop()[1] == ""
+
+
+def test_of_own_images_only_points_of_the_newest_are_listed(store):
+    records = load_everything(f"sqlite:///{store}/mlflow.db").values()
+    points = [each for record in records for each in evidence_of(record)]
+    own = [dataclasses.replace(each, like="mnist", digest="a", measured_at=1.0) for each in points]
+    newer = [dataclasses.replace(each, digest="b", measured_at=2.0) for each in own]
+    assert len(front_points(Snapshot(evidence=(*own, *newer)), "", "mnist")) == len(newer)
+    assert len(front_points(Snapshot(evidence=(*points, *points)), "", "mnist")) == 2 * len(points)
 
 
 def garbled(front: dict) -> dict:

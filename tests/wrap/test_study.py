@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import Done, fixture_tuner  # noqa: F401
+from tests.command import Done, fixture_tuner  # noqa: F401 - a fixture
 from tuner.tracking import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]

@@ -27,6 +27,7 @@ from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.placement import render, render_observed
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
+from tuner.service.claims import Balance, Drift, Promised
 from tuner.service.drift import DriftWatch
 from tuner.service.jobs import COMPLETE, Jobs, QueueFull, StudyJob, Unsaved
 from tuner.service.meters import Meters
@@ -51,7 +52,7 @@ from tuner.service.orders import words_of_recheck, words_of_study
 from tuner.service.outcomes import add_outcomes
 from tuner.service.page import render_page
 from tuner.service.programs import TEXT, add_programs, answer_for, placed_nothing
-from tuner.service.promises import Balance, Drift, Promised, Promises
+from tuner.service.promises import Promises
 from tuner.service.records import RecordCache, Snapshot
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended, StorageAway, TunerError

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tuner.recommendation.evidence import Evidence
+from tuner.service.claims import Drift
 from tuner.service.jobs import OPEN, Jobs
 from tuner.service.models import RecheckRequest
 from tuner.service.orders import words_of_recheck
-from tuner.service.promises import Drift, Promises
+from tuner.service.promises import Promises
 from tuner.service.records import RecordCache
 from tuner.tracking import StudyRecord, mark_drift
 from tuner.values.errors import TunerError

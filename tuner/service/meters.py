@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as expose
 
+from tuner.service.claims import Balance
 from tuner.service.jobs import STATES, StudyJob
-from tuner.service.promises import Balance
 from tuner.service.records import Snapshot
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, HTTPException, Response
 
 from tuner.recommendation.evidence import Evidence
+from tuner.service.claims import Claim, Drift, Outcome
 from tuner.service.models import (
     ClaimRequest,
     JobClaim,
@@ -17,14 +18,7 @@ from tuner.service.models import (
     Problem,
     Recommended,
 )
-from tuner.service.promises import (
-    Claim,
-    Contradiction,
-    Drift,
-    Outcome,
-    Promises,
-    UnknownClaim,
-)
+from tuner.service.promises import Contradiction, Promises, UnknownClaim
 from tuner.service.records import RecordCache, Snapshot
 
 _SHOWN = 100  # newest claims

@@ -11,8 +11,8 @@ import jinja2
 
 from tuner import __version__
 from tuner.recommendation.evidence import Evidence, StudyAnswers, answers_among, percent
+from tuner.service.claims import Balance, Drift
 from tuner.service.jobs import COMPLETE, OPEN, StudyJob
-from tuner.service.promises import Balance, Drift
 from tuner.service.records import Snapshot
 from tuner.tracking import StudyRecord
 
