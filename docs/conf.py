@@ -3,7 +3,9 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+folder = Path(__file__).parent
+# worker_api imports its neighbours as workers do
+sys.path[:0] = [str(folder), str(folder.parent / "tuner" / "worker_api")]
 
 project = "tuner"
 html_title = "tuner"

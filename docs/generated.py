@@ -149,6 +149,8 @@ def _range(entry: dict[str, Any]) -> str:
     if "low" in entry:
         scale = ", logarithmic" if entry.get("log") else ""
         return f"{entry['type']} from {entry['low']} to {entry['high']}{scale}"
+    if entry.get("cases") == "per_worker":
+        return f"by {_code(entry['given'])}: up to its share of the cores; unset for 1"
     if "cases" in entry:
         cases = [f"{value}: {_choices(choices)}" for value, choices in entry["cases"].items()]
         return f"by {_code(entry['given'])}: {'; '.join(cases)}"
@@ -158,6 +160,8 @@ def _range(entry: dict[str, Any]) -> str:
 def _choices(choices: object) -> str:
     if choices == "per_core":
         return "unset, 1, 2, 4 … cores"
+    if choices == "up_to_cores":
+        return "1, 2, 4 … cores"
     assert isinstance(choices, list)
     return ", ".join(
         f"{name} (with {flag})"
@@ -235,6 +239,7 @@ def _worker_protocol() -> Iterator[str]:
         ".. automodule:: tuner.trials.protocol",
         ".. automodule:: tuner.worker_api.worker_api\n"
         "   :members: serve, Trial, Impossible, Diverged",
+        ".. automodule:: tuner.worker_api.worker_group\n   :members: meeting, Broken",
     )
 
 

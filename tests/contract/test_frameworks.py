@@ -35,7 +35,7 @@ LENET_AFTER_100 = 0.93
 """Validation accuracy of Caffe's LeNet after 100 iterations at batch 64 on 5,000 images. Workers
 start from the same weights, so only rounding parts them; Caffe draws its own."""
 LENET_BAND = 0.02
-COMMON = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
+COMMON = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel", "workers")
 
 
 def pytest_generate_tests(metafunc):
@@ -158,6 +158,22 @@ def test_accuracy_does_not_depend_on_the_runtime_setting(make_setup, name, blas)
     ]
     assert {each.status for each in results} == {TrialStatus.COMPLETE}
     assert results[0].val_accuracy == pytest.approx(results[1].val_accuracy, abs=0.02)
+
+
+def test_a_group_learns_what_one_process_learns(make_setup, name):
+    if "workers" not in _space(name).params:
+        pytest.skip(f"{name} has no param workers")
+    # a batch that cannot be divided evenly shows whether the parts are weighted
+    asked = {"batch_size": 63, "iterations": 60}
+    alone, group = (
+        run_trial(make_setup(name), _trial(name, number, workers=number, **asked))
+        for number in (1, 2)
+    )
+    assert alone.status is TrialStatus.COMPLETE, (alone.reason, alone.log_tail)
+    assert group.status is TrialStatus.COMPLETE, (group.reason, group.log_tail)
+    assert group.versions["workers"] == "2"
+    assert group.measurement.processes_seen >= 2
+    assert group.val_accuracy == pytest.approx(alone.val_accuracy, abs=0.005)
 
 
 def test_its_own_default_trains(make_setup, name):

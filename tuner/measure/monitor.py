@@ -11,12 +11,14 @@ from pathlib import Path
 
 from tuner.measure.files import scratch_bytes
 from tuner.measure.processes import (
+    SANDBOX,
     TICKS_PER_S,
     Process,
     involuntary_switches,
     process_tree,
     pss_bytes,
     read_process,
+    sent_bytes,
     status_value,
 )
 
@@ -39,6 +41,7 @@ class _Moment:
     host_s: float
     psi_s: float
     switches: int
+    sent_bytes: int
 
     @property
     def cpu_s(self) -> float:
@@ -50,8 +53,8 @@ class Usage:
     """What a process tree used between two moments, and the interference meanwhile.
 
     Seconds and bytes; percentages are of the cores of the trial over the same time. These figures
-    cover the training alone: ``train_user_s``, ``train_system_s``, ``threads``, ``cores_used`` and
-    the interference.
+    cover the training alone: ``train_user_s``, ``train_system_s``, ``threads`` (of one process),
+    ``processes``, ``cores_used``, ``sent_bytes`` (see the function) and the interference.
     """
 
     wall_s: float
@@ -66,7 +69,9 @@ class Usage:
     avg_memory_bytes: int
     peak_memory_bytes: int
     threads: int
+    processes: int
     cores_used: float
+    sent_bytes: int
     foreign_pct: float
     steal_pct: float
     psi_pct: float
@@ -101,6 +106,7 @@ class ResourceMonitor:
     _rss_with_pss: list[int] = field(default_factory=list)
     _peak: int = 0
     _threads: int = 0
+    _processes: int = 0
     _training: bool = False
     _train_start: _Moment | None = None
     _trained: tuple[_Moment, _Moment] | None = None
@@ -109,7 +115,7 @@ class ResourceMonitor:
     def start(self) -> None:
         """Begin a measurement and forget earlier figures."""
         self._rss, self._pss, self._rss_with_pss = [], [], []
-        self._peak, self._threads = 0, 0
+        self._peak, self._threads, self._processes = 0, 0, 0
         self._training, self._trained, self._train_start = False, None, None
         self._noted = None
         self._lock = threading.Lock()
@@ -136,6 +142,8 @@ class ResourceMonitor:
             self._peak = max([self._peak, *(status_value(p, "VmHWM") for p in self.tree)])
             if self._training:
                 self._threads = max([self._threads, *(each.threads for each in processes)])
+                count = sum(each.name != SANDBOX for each in processes)
+                self._processes = max(self._processes, count)
             if time.monotonic() >= self._next_pss_s:
                 self._next_pss_s = time.monotonic() + _PSS_EVERY_S
                 shares = [pss_bytes(pid) for pid in self.tree]
@@ -186,6 +194,7 @@ class ResourceMonitor:
             host_s=time.process_time(),
             psi_s=_pressure_s(),
             switches=involuntary_switches([each.pid for each in processes]),
+            sent_bytes=sent_bytes([each.pid for each in processes]),
         )
 
     def finish(self) -> Usage:
@@ -219,7 +228,9 @@ class ResourceMonitor:
             avg_memory_bytes=average,
             peak_memory_bytes=max(self._peak * 1024, *self._pss, average),
             threads=self._threads,
+            processes=self._processes,
             cores_used=_cores_used(*trained) if trained else 0.0,
+            sent_bytes=trained[1].sent_bytes - trained[0].sent_bytes if trained else 0,
             foreign_pct=foreign,
             steal_pct=steal,
             psi_pct=psi,

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,10 @@ import psutil
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+SANDBOX = "bwrap"
+"""Name of the process around a worker."""
+RANK = "TUNER_RANK"
+"""Environment variable of the processes that a worker starts to train in a group with it."""
 MARKER = "TUNER_TRIAL"
 """Environment variable that every process of a trial inherits, however it detaches itself."""
 
@@ -91,13 +95,33 @@ def process_tree(root: int) -> list[int]:
 
 
 def strangers(root: int) -> dict[int, str]:
-    """Return names by pid of the processes below ``root`` except the sandbox and the worker."""
+    """Return names by pid of the processes below ``root`` except sandbox, worker and its group."""
     names = {each.pid: each.name for each in map(read_process, process_tree(root)) if each}
     for pid, name in list(names.items()):  # from the root down, in the order of the tree
         del names[pid]
-        if name != "bwrap":
+        if name != SANDBOX:
             break
-    return names
+    return {pid: name for pid, name in names.items() if not _has_variable(pid, RANK)}
+
+
+def _has_variable(pid: int, name: str) -> bool:
+    with suppress(OSError):
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return any(entry.startswith(f"{name}=".encode()) for entry in entries)
+    return False
+
+
+def sent_bytes(pids: Sequence[int]) -> int:
+    """Return the bytes that processes sent in a network namespace of their own; 0 without one.
+
+    In a sandbox that is what the processes of a group sent to each other.
+    """
+    for pid in reversed(pids):  # the sandbox around them is outside
+        with suppress(OSError):
+            if not Path(f"/proc/{pid}/ns/net").samefile("/proc/self/ns/net"):
+                lines = Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines()[2:]
+                return sum(int(line.partition(":")[2].split()[8]) for line in lines)
+    return 0
 
 
 def mapped_files(pids: Collection[int]) -> set[str]:

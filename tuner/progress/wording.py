@@ -23,7 +23,8 @@ def format_seconds(seconds: float) -> str:
 def describe_params(params: Params) -> str:
     """Describe params in a few words: "batch 64, 2,300 iterations, lr 0.012, mkl, 2 threads".
 
-    An unset kernel is left out; unset threads are named, as they are a choice of their own.
+    An unset kernel and a single worker are left out; unset threads are named, as they are a choice
+    of their own.
     """
     words = [_describe(name, value) for name, value in params.items()]
     return ", ".join(word for word in words if word)
@@ -65,6 +66,8 @@ def _describe(name: str, value: ParamValue) -> str:
             if value in (None, UNSET):
                 return f"threads {UNSET}"
             return f"{text} thread{'' if value == 1 else 's'}"
+        case "workers":
+            return "" if value in (None, 1) else f"{text} workers"
     return f"{printable(name).replace('_', ' ')} {text}"
 
 

@@ -94,5 +94,9 @@ class Pacemaker:
         if not known.probes:
             return None
         max_s = _PLAINLY * known.probed_s(known.fastest(batch), batch)
-        single = [each for each in known.settings if each.get("threads", 1) == 1]
+        single = [
+            each
+            for each in known.settings
+            if each.get("threads", 1) == each.get("workers", 1) == 1
+        ]
         return next((each for each in single if known.probed_s(each, batch) <= max_s), None)

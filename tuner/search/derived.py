@@ -113,8 +113,12 @@ class Composition:
         return cores if gain >= _MIN_GAIN else 1
 
     def on_one_core(self, batch_size: int) -> dict[str, ParamValue]:
-        """Return the fastest setting with one thread; empty where none was raced."""
-        alone = [each for each in self.runtimes.settings if each.get("threads") == 1]
+        """Return the fastest setting of one thread and process; empty where none was raced."""
+        alone = [
+            each
+            for each in self.runtimes.settings
+            if each.get("threads") == each.get("workers", 1) == 1
+        ]
         return min(alone, key=lambda each: self.runtimes.surely_s(each, batch_size), default={})
 
     def points(self, result: TrialResult) -> list[TrialResult]:
@@ -202,4 +206,4 @@ class Composition:
 def _threads(setting: Params) -> float:
     """Return a setting's threads; infinity where the library chooses, as it takes all cores."""
     threads = setting.get("threads")
-    return threads if isinstance(threads, int) else math.inf
+    return threads * int(setting.get("workers") or 1) if isinstance(threads, int) else math.inf

@@ -26,6 +26,7 @@ class Seen:
         blas_loaded: Result of ``loaded_blas``.
         threads: Most threads of any process of the trial during training; 0 if unknown.
         cores_used: CPU seconds per second of training; 0 if it was too short to tell.
+        processes: Most processes of the trial during training; 0 if unknown.
         extra_threads: Threads of the framework besides those that compute; negative if they
             cannot be told apart, so that only ``cores_used`` counts.
     """
@@ -34,6 +35,7 @@ class Seen:
     threads: int
     cores_used: float = 0.0
     extra_threads: int = 0
+    processes: int = 0
 
 
 def loaded_blas(blas: Mapping[str, BlasConfig], mapped: Collection[str]) -> str:
@@ -70,6 +72,9 @@ def attest(
         left_open = value is None or value in (UNSET, _AUTO)
         if said is not None and not left_open and _text(said) != _text(value):
             return f"{name} {value} was requested but the worker reports {said}"
+    workers = int(params.get("workers") or 1)
+    if 0 < seen.processes < workers:
+        return f"{workers} workers were requested but {seen.processes} processes were seen"
     return _attest_threads(params, seen)
 
 
@@ -84,6 +89,8 @@ def _attest_threads(params: Params, seen: Seen) -> str:
     # fewer may be seen: some libraries start threads for each call and end them after it
     if seen.extra_threads >= 0 and seen.threads > wanted + seen.extra_threads:
         return f"{wanted} threads were requested but {seen.threads} were seen"
-    if seen.cores_used > wanted + _SPARE_CORES:
-        return f"{wanted} threads were requested but {seen.cores_used:.1f} cores were used"
+    workers = int(params.get("workers") or 1)
+    if seen.cores_used > workers * (wanted + _SPARE_CORES):
+        each = f" in each of {workers} workers" if workers > 1 else ""
+        return f"{wanted} threads{each} were requested but {seen.cores_used:.1f} cores were used"
     return ""

@@ -114,6 +114,7 @@ def _status(seen: Observation, measurement: Measurement | None) -> Failure:
         blas_loaded=loaded_blas(framework.blas, seen.mapped),
         threads=measurement.threads_seen,
         cores_used=measurement.cores_used,
+        processes=measurement.processes_seen,
         extra_threads=framework.extra_threads,
     )
     doubt = attest(seen.trial.params, framework.blas, facts, log.attested)
@@ -158,6 +159,7 @@ def _measurement(seen: Observation) -> Measurement:
         wall_time_s=usage.wall_s,
         cpu_user_s=usage.user_s + usage.train_user_s * (factor - 1),
         cpu_system_s=usage.system_s + usage.train_system_s * (factor - 1),
+        sent_bytes=round(usage.sent_bytes * factor),
         # a library linked into the framework has no file of its own: the worker's report counts
         blas_loaded=loaded_blas(seen.framework.blas, seen.mapped)
         or str(log.attested.get("blas", "")),
@@ -189,6 +191,7 @@ def figures_of(usage: Usage, limits: MeasureConfig) -> dict[str, Any]:
         "psi_cpu_pct": usage.psi_pct,
         "involuntary_switches": usage.involuntary_switches,
         "threads_seen": usage.threads,
+        "processes_seen": usage.processes,
         "cores_used": usage.cores_used,
         "disturbed": " and ".join(disturbed),
     }

@@ -38,6 +38,7 @@ class Suggests(Protocol):
 
 
 _BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
+_MOST_WORKERS = 64  # processes of a group, also where there are fewer CPUs
 _SMALLER_BATCH = 4  # times smaller than the default's, for another start point
 
 
@@ -352,7 +353,8 @@ def read_param(
         if kind == "categorical":
             return Choices({"": _read_values(entry["choices"], cores, flags)}, runtime=runtime)
         if kind == "conditional":
-            cases = entry["cases"].items()
+            cases = entry["cases"]
+            cases = (_shares(cores) if cases == "per_worker" else cases).items()
             read = {str(case): _read_values(values, cores, flags) for case, values in cases}
             return Choices(read, entry["given"], runtime)
     except ConfigError:  # which is a ValueError too
@@ -406,12 +408,28 @@ def check_cases(params: Mapping[str, Range | Choices]) -> None:
         before[name] = param
 
 
+def _counts(cores: int) -> tuple[int, ...]:
+    """Return the powers of two up to a number of CPUs, and that number itself."""
+    return (
+        *sorted({2**power for power in range(cores.bit_length()) if 2**power <= cores} | {cores}),
+    )
+
+
+def _shares(cores: int) -> dict[int, str | list[ParamValue]]:
+    """Return the numbers of threads by that of the processes that share the CPUs, most first."""
+    shares: dict[int, str | list[ParamValue]] = {1: "per_core"}
+    for workers in range(2, max(cores, _MOST_WORKERS) + 1):
+        shares[workers] = [*reversed(_counts(max(1, cores // workers)))]
+    return shares
+
+
 def _read_values(
     raw: str | Sequence[Any], cores: int, flags: Collection[str]
 ) -> tuple[ParamValue, ...]:
     if raw == "per_core":
-        counts = {2**power for power in range(cores.bit_length()) if 2**power <= cores}
-        return (UNSET, *sorted(counts | {cores}))
+        return (UNSET, *_counts(cores))
+    if raw == "up_to_cores":
+        return _counts(cores)
     if isinstance(raw, str) or not raw:
         raise ValueError(f"{raw!r} is not a list of values")
     values: list[ParamValue] = []

@@ -224,6 +224,8 @@ class Measurement:
 
     CPU seconds and memory are those of the worker's process tree from its start to its end;
     ``foreign_cpu_pct`` and ``steal_pct`` cover the training alone and the trial's own cores.
+    ``sent_bytes`` is what the processes of a group sent to each other while training, as far as it
+    went through a network; 0 without a sandbox.
     """
 
     setup_time_s: float
@@ -243,8 +245,10 @@ class Measurement:
     psi_cpu_pct: float = 0.0
     involuntary_switches: int = 0
     threads_seen: int = 0
+    processes_seen: int = 0
     cores_used: float = 0.0
     blas_loaded: str = ""
+    sent_bytes: int = 0
     disturbed: str = ""
     """Why the timing cannot be trusted; empty if nothing interfered."""
 

@@ -27,6 +27,8 @@ import struct
 import sys
 import time
 
+import worker_group
+
 PROTOCOL = 1
 LOOK_S = 0.1  # the stop file is looked at this often
 PROGRESS_S = 0.5  # a sign of life after this much silence
@@ -53,7 +55,11 @@ class Diverged(Exception):
 
 @contextlib.contextmanager
 def importing(name):
-    """End with exit code 3 and the reason if the framework cannot be imported."""
+    """End with exit code 3 and the reason if the framework cannot be imported.
+
+    The other processes of a group start here, so that they import it at the same time.
+    """
+    worker_group.start()
     try:
         yield
     except ImportError as error:
@@ -65,12 +71,15 @@ class Trial(object):
     """One trial: the entries of ``trial.json`` as attributes, and its event file."""
 
     every_mark = False  # whether both splits are looked at there, whatever that costs
+    workers, rank = worker_group.SIZE, worker_group.RANK
 
     def __init__(self, folder):
         self.folder = folder
         with open(os.path.join(folder, "trial.json")) as source:
             self.__dict__.update(json.load(source))
-        self._events = open(os.path.join(folder, "events.jsonl"), "a")  # noqa: SIM115 - kept open
+        # only the first of a group answers
+        events = os.devnull if self.rank else os.path.join(folder, "events.jsonl")
+        self._events = open(events, "a")  # noqa: SIM115 - kept open
         self._last_event = clock()
 
     def emit(self, event, attested=(), **fields):
@@ -144,17 +153,37 @@ def serve(prepare, chunk=10, report=blas_report, **versions):
     really in effect, by the name of the param: the host holds it against what was requested.
     """
     versions["python"] = sys.version.split()[0]
-    began = _started
+    if worker_group.RANK:
+        sys.exit(_follow(prepare))
+    began, now, code = _started, [], 0
+    worker_group.watch(lambda why: _break_off(now, why))
     for line in iter(sys.stdin.readline, ""):
-        trial = Trial(line.rstrip("\n"))
-        code = _guarded(trial, prepare, chunk, report, versions, began)
-        trial.close()
+        now[:] = [Trial(line.rstrip("\n"))]
+        code = _guarded(now[0], prepare, chunk, report, versions, began)
+        now.pop().close()
         if code:
-            sys.exit(code)
+            break
         began = clock()
+    worker_group.end()
     if hasattr(gc, "freeze"):
         gc.freeze()  # else the interpreter looks through all of a framework's objects at its end
-    sys.exit(0)
+    sys.exit(code)
+
+
+def _follow(prepare):
+    """Train with the first of the group; return the exit code. It alone says what went wrong."""
+    try:
+        worker_group.follow(lambda folder: prepare(Trial(folder))[0])
+    except Impossible:
+        return 2
+    return 0
+
+
+def _break_off(now, why):
+    """End the worker, as another process of its group has died, with that as its answer."""
+    for trial in now:
+        trial.emit("error", kind="group", message=why)
+    os._exit(1)
 
 
 def _guarded(trial, prepare, chunk, report, versions, began):
@@ -170,10 +199,15 @@ def _guarded(trial, prepare, chunk, report, versions, began):
     except MemoryError as error:
         trial.emit("error", kind="out_of_memory", message=str(error) or "out of memory")
         return 1
-    except EnvironmentError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    except worker_group.Broken as error:
+        worker_group.await_cause()
+        trial.emit("error", kind="group", message=str(error))
+        return 1
+    except Exception as error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             trial.emit("error", kind="disk_full", message=str(error))
             return 1
+        worker_group.await_cause()
         raise
     return 0
 
@@ -182,10 +216,12 @@ def _run(trial, prepare, chunk, report, versions, began):
     if trial.protocol != PROTOCOL:
         raise Impossible("protocol %r, this worker speaks %r" % (trial.protocol, PROTOCOL))
     _reset_peak_memory()
+    worker_group.say("trial", trial.folder)
     step, evaluate = prepare(trial)
     trial.emit("ready", dict(report(), **versions))
     trial.emit("train_begin", setup_time_s=clock() - began)
-    last = _train(trial, step, evaluate, chunk)
+    last = _train(trial, worker_group.led(step), evaluate, chunk)
+    worker_group.say("end")
     trial.emit(
         "train_end",
         report(),

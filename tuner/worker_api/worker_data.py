@@ -33,18 +33,22 @@ def _read(path):
 def batches(trial, images, labels, shuffle=False):
     """Batches of ``trial.batch_size`` without end, in order or reshuffled every epoch.
 
-    The incomplete batch at the end of an epoch is left out.
+    The incomplete batch at the end of an epoch is left out. Each process of a group gets its own
+    part of every batch, so that together they train on the same batches as one alone.
     """
     size, count = trial.batch_size, len(images)
     if size > count:
         raise worker_api.Impossible(
             "batch_size %d is more than the %d training images" % (size, count)
         )
+    if size < trial.workers:
+        raise worker_api.Impossible("batch_size %d is less than its workers" % size)
     random = np.random.RandomState(trial.seed)
     while True:
         order = random.permutation(count) if shuffle else None
         for start in range(0, count - size + 1, size):
-            part = slice(start, start + size) if order is None else order[start : start + size]
+            part = slice(start + trial.rank, start + size, trial.workers)
+            part = part if order is None else order[part]
             yield images[part], labels[part]
 
 

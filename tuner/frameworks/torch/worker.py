@@ -8,6 +8,7 @@ with worker_api.importing("torch"):
     from torch import nn
     from torch.nn import functional
 
+import group
 import worker_data
 import worker_lenet
 
@@ -73,6 +74,7 @@ def prepare(trial):
     form = FORMATS[trial.memory_format]
     net, optimizer, schedule = network(trial)
     net = net.to(memory_format=form)
+    trained = group.shared(net, trial)
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
     _in_effect.update(net=net, blas_is_library=hasattr(trial, "onednn"))
 
@@ -86,12 +88,13 @@ def prepare(trial):
         return torch.from_numpy(images).contiguous(memory_format=form)
 
     def step(count):
-        net.train()
+        trained.train()
         for _ in range(count):
             images, labels = next(stream)
             optimizer.zero_grad()
-            loss = functional.cross_entropy(net(tensor(images)), torch.from_numpy(labels))
-            loss.backward()
+            loss = functional.cross_entropy(trained(tensor(images)), torch.from_numpy(labels))
+            # a part of the batch counts by its images, though all parts' gradients count alike
+            (loss * (len(labels) * trial.workers / trial.batch_size)).backward()
             optimizer.step()
             rates.step()
         return loss.item()
@@ -114,7 +117,8 @@ def report():
     else:
         found = {"blas": "onednn" if onednn else "native"}
     form = "channels_last" if last else "contiguous"
-    return dict(found, threads=torch.get_num_threads(), memory_format=form)
+    found.update(threads=torch.get_num_threads(), memory_format=form, workers=group.size())
+    return found
 
 
 worker_api.serve(prepare, report=report, torch=torch.__version__, numpy=np.__version__)
