@@ -32,6 +32,7 @@ from tuner.report.view import choose_axes, limit, log_ticks, view_front
 from tuner.values.errors import StorageError
 from tuner.values.pareto import find_objective
 from tuner.values.results import StudyResult
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.trial import TrialStatus
 
 # drawing imports plotly and matplotlib, whose first import builds a font cache
@@ -250,6 +251,25 @@ def test_composed_figures_stand_beside_the_verified_ones():
         each.trial.number for each in study.derived
     }
     assert len(front_json(study)["runtimes"]) == 2
+
+
+def test_a_group_stands_beside_the_fastest_process(tmp_path):
+    study = make_factored()
+    batch = study.default.params["batch_size"]
+    alone = {"blas": "mkl", "workers": 1, "threads": 1}
+    group = PaceProbe({**alone, "workers": 2}, batch, 0.05, sent_bytes=2 * 2**20)
+    runtimes = RuntimeMap([PaceProbe(alone, batch, 0.08), group])
+    study = dataclasses.replace(study, runtimes=runtimes)
+    words = " ".join(summary(study, 100).split())
+    assert "2 workers of 1 thread each train 1.60 times as fast as the fastest single" in words
+    two, one = front_json(study)["groups"]
+    figures = two["workers"], two["speedup"], two["efficiency"]
+    assert figures == pytest.approx((2, 1.6, 0.8))
+    assert (one["workers"], one["against_one"]) == (1, 1.0)
+    page = write_report(study, tmp_path)[0].read_text()
+    row = page.partition('<th scope="row">2 × 1</th>')[2].partition("</tr>")[0]
+    assert [f">{figure}<" in row for figure in ("1.60", "0.80", "2.00")] == [True] * 3
+    assert "Workers and threads" not in write_report(make_factored(), tmp_path)[0].read_text()
 
 
 def test_the_summary_reads_no_markup_and_obeys_no_control_characters():

@@ -405,6 +405,7 @@ class Race:
             iteration_s=self._last_s,
             peak_memory_bytes=measured.peak_memory_bytes,
             cores_used=measured.cores_used,
+            sent_bytes=measured.sent_bytes / result.iterations,
         )
 
     @property

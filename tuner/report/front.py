@@ -47,6 +47,10 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``runtimes`` (results of the race of the runtime settings: ``setting``, ``iteration_s``
         by batch size; in the order of their least ratio to the fastest at any batch size;
         ``null`` without a race);
+        ``groups`` (by number of processes and threads, fastest first, at the default's batch size:
+        ``samples_s``, ``speedup`` over one process with as many threads, ``efficiency``,
+        ``against_one``, the ratio to the fastest single process, and ``sent_bytes`` an iteration;
+        empty if no setting has several ``workers``);
         ``discarded_measurements``; ``machine``, ``runtime``, ``versions``, ``budget``,
         ``warnings``, ``started``, ``elapsed_s``, ``complete``, ``command``.
     """
@@ -65,6 +69,9 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         "trials": dict(Counter(each.status.value for each in result.trials)),
         "discarded_measurements": result.discarded,
         "runtimes": _runtimes(result.runtimes) if result.runtimes else None,
+        "groups": [
+            dataclasses.asdict(each) | {"efficiency": each.efficiency} for each in result.groups
+        ],
         "versions": framework_versions(result),
     }
     plain: dict[str, Any] = plain_values(document)

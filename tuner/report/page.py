@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import jinja2
 import plotly.io
 
-from tuner.progress import format_seconds
+from tuner.progress import describe_params, format_seconds
 from tuner.report import plots
 from tuner.report.answers import Answer, further_lines, three_answers
 from tuner.report.front import framework_versions
@@ -27,6 +27,7 @@ from tuner.report.wording import (
     status_counts,
     verified_rows,
 )
+from tuner.values.groups import Group
 from tuner.values.results import StudyResult
 from tuner.values.trial import UNSET, ParamValue, TrialResult
 
@@ -69,6 +70,7 @@ def render_page(result: StudyResult) -> str:
         front=_front_rows(result),
         notes=footnotes(result),
         plots=list(_plots(result)),
+        groups=[_group_row(each) for each in result.groups],
         names=_param_names(result),
         trials=[_trial_row(each, id(each) in front) for each in result.trials],
         runs=[_trial_row(each, id(each) in front) for each in result.verifications],
@@ -134,6 +136,19 @@ def _plots(result: StudyResult) -> Iterator[Plot]:
     yield make_plot("cpu", "CPU", caption, plots.cpu_figure(result))
     caption = "Of the worker's process tree, over its whole life."
     yield make_plot("memory", "Memory", caption, plots.memory_figure(result))
+
+
+def _group_row(group: Group) -> list[str]:
+    """Return the cells of one row of the table of groups."""
+    scale = (group.speedup, group.efficiency)
+    return [
+        f"{group.workers} × {group.threads}",
+        f"{group.samples_s.value:,.0f}",
+        *("–" if each is None else f"{each:.2f}" for each in scale),
+        f"{group.against_one:.2f}",
+        f"{group.sent_bytes / _MIB:.2f}" if group.sent_bytes else "–",
+        describe_params(group.setting),
+    ]
 
 
 def make_plot(anchor: str, title: str, caption: str, figure: go.Figure) -> Plot:

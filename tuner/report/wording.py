@@ -249,7 +249,7 @@ def _prediction_notes(result: StudyResult) -> list[str]:
             raced += f"; {count(runtimes.disturbed, 'disturbed probe')} thrown away"
         if runtimes.faults:
             raced += f"; {count(len(runtimes.faults), 'setting')} could not be measured"
-        notes.append(f"{raced}.")
+        notes += [f"{raced}.", *_group_notes(result)]
     ratios = result.pace_ratios
     if ratios:
         middle = statistics.median(ratios)
@@ -264,6 +264,17 @@ def _prediction_notes(result: StudyResult) -> list[str]:
             else f"{kept}."
         )
     return notes
+
+
+def _group_notes(result: StudyResult) -> list[str]:
+    """Say what the fastest group of several processes is worth on these cores."""
+    for each in result.groups:
+        if each.workers > 1:
+            return [
+                f"{each.workers} workers of {count(int(each.threads or 1), 'thread')} each train "
+                f"{each.against_one:.2f} times as fast as the fastest single process."
+            ]
+    return []
 
 
 def _prediction_note(point: Verified, time_s: float, accuracy: float) -> str:

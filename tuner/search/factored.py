@@ -161,6 +161,7 @@ class FactoredSearch:
                 measured.train_time_s / max(result.iterations, 1),
                 measured.peak_memory_bytes,
                 measured.cores_used,
+                measured.sent_bytes / max(result.iterations, 1),
             )
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tuner.values.groups import Group, groups
 from tuner.values.pareto import Objective, hypervolume, pareto_front
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.trial import TrialResult
@@ -111,6 +112,13 @@ class StudyResult:
             for promised in [known.promised_s(each.params)]
             if promised
         )
+
+    @property
+    def groups(self) -> list[Group]:
+        """The pace of groups of processes at the default's batch size; empty if none ran."""
+        if self.runtimes is None or self.default is None:
+            return []
+        return groups(self.runtimes, int(self.default.params["batch_size"] or 1))
 
     @property
     def points(self) -> tuple[TrialResult, ...]:

@@ -35,6 +35,7 @@ class PaceProbe:
         iteration_s: Seconds per iteration.
         peak_memory_bytes: Of the worker's process tree.
         cores_used: CPU seconds per second of training.
+        sent_bytes: Bytes an iteration that processes of a group sent to each other.
     """
 
     setting: Params
@@ -42,6 +43,7 @@ class PaceProbe:
     iteration_s: float
     peak_memory_bytes: int = 0
     cores_used: float = 0.0
+    sent_bytes: float = 0.0
 
 
 class RuntimeMap:
@@ -221,6 +223,10 @@ class RuntimeMap:
     def cores_used(self, setting: Params, batch_size: int) -> float:
         """Return CPU seconds per second. Raises ``KeyError`` if the setting was never probed."""
         return self._interpolated("cores_used", setting, batch_size)
+
+    def sent_bytes(self, setting: Params, batch_size: int) -> float:
+        """Return bytes an iteration between processes; raises as ``pace_s`` does."""
+        return self._interpolated("sent_bytes", setting, batch_size)
 
     def _interpolated(self, figure: str, setting: Params, batch_size: int) -> float:
         key = _key(setting)

@@ -1,0 +1,84 @@
+"""How fast groups of processes train, next to one process on the same cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.values.runtime_map import RuntimeMap
+from tuner.values.trial import Interval, Params, ParamValue
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The pace of so many processes with so many threads each, at one batch size.
+
+    Attributes:
+        workers: Processes that train each batch together.
+        threads: Threads of each, or ``unset``.
+        setting: The fastest runtime setting of so many.
+        samples_s: Samples consumed a second by all processes together. A batch counts once,
+            whoever trains its parts.
+        speedup: Times as fast as one process with as many threads as each; ``None`` if that was
+            not measured.
+        against_one: Times as fast as the fastest single process, whatever its threads: what the
+            group is worth on these cores.
+        sent_bytes: Bytes an iteration that the processes sent to each other; 0 if not known.
+    """
+
+    workers: int
+    threads: ParamValue
+    setting: Params
+    samples_s: Interval
+    speedup: float | None
+    against_one: float
+    sent_bytes: float
+
+    @property
+    def efficiency(self) -> float | None:
+        """``speedup`` for each process: 1 if nothing is lost by sharing the work."""
+        return self.speedup / self.workers if self.speedup is not None else None
+
+
+def groups(known: RuntimeMap, batch_size: int) -> list[Group]:
+    """Return the pace of each number of processes and threads that was measured, fastest first.
+
+    Args:
+        known: Measured runtime settings.
+        batch_size: Samples an iteration, of all processes together.
+
+    Returns:
+        The groups, single processes among them; empty if only single processes were measured.
+    """
+    fastest: dict[tuple[int, ParamValue], dict[str, ParamValue]] = {}
+    for setting in known.ranked(batch_size):
+        if known.was_probed(setting, batch_size):
+            fastest.setdefault((_workers(setting), setting.get("threads")), setting)
+    if all(workers == 1 for workers, _ in fastest):
+        return []
+
+    def pace_s(workers: int, threads: ParamValue) -> float | None:
+        setting = fastest.get((workers, threads))
+        return known.pace_s(setting, batch_size) if setting else None
+
+    singles = [pace_s(*each) for each in fastest if each[0] == 1]
+    best_s = min((each for each in singles if each), default=None)
+    found = []
+    for (workers, threads), setting in fastest.items():
+        took, alone_s = known.iteration_s(setting, batch_size), pace_s(1, threads)
+        ends_s = took.value, took.high, took.low
+        found.append(
+            Group(
+                workers=workers,
+                threads=threads,
+                setting=setting,
+                samples_s=Interval(*(batch_size / each for each in ends_s)),
+                speedup=alone_s / took.value if alone_s else None,
+                against_one=best_s / took.value if best_s else 1.0,
+                sent_bytes=known.sent_bytes(setting, batch_size),
+            )
+        )
+    return found
+
+
+def _workers(setting: Params) -> int:
+    return int(setting.get("workers") or 1)
