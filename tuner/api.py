@@ -178,6 +178,7 @@ def recommend(
     max_accuracy_loss: float | None = MARGIN,
     cores: int | None = None,
     jobs_per_host: int = 1,
+    max_workers: int | None = None,
     objective: str = "train_time_s",
     output: str = ".",
     tracking_uri: str = "",
@@ -201,6 +202,7 @@ def recommend(
         cores: CPUs that the job will have; only figures measured on exactly as many count.
         jobs_per_host: Number of such jobs that will share the host (measured by
             experiment=tenancy).
+        max_workers: Most processes that may train the job together; 1 if it is started as one.
         objective: ``train_time_s``, ``accuracy`` or ``memory_mb``: what to prefer within the
             limits.
         output: Folder with ``mlflow.db``.
@@ -236,7 +238,13 @@ def recommend(
             except DamagedStudy as error:
                 _log.warning("run %s is passed over: %s", study.run_id, error)
     limits = Limits(
-        max_train_time_s, max_memory_mb, min_accuracy, max_accuracy_loss, cores, jobs_per_host
+        max_train_time_s,
+        max_memory_mb,
+        min_accuracy,
+        max_accuracy_loss,
+        cores,
+        jobs_per_host,
+        max_workers,
     )
     found = recommend_fresh(evidence, limits, objective)
     return answer(found, dataset, configuration(found.choice, dataset, framework_path))

@@ -82,6 +82,18 @@ def test_the_best_within_the_limits_comes_first(limits, objective, order):
     assert names(recommend(ALL, limits, objective)) == order
 
 
+def test_a_job_of_one_process_is_offered_no_group():
+    group = dataclasses.replace(FAST, params={"name": "group", "workers": 2})
+    alone = dataclasses.replace(MIDDLE, params={"name": "alone", "workers": 1})
+    known = [SLOW, group, alone]
+    assert names(recommend(known, Limits(**ANY))) == ["group", "alone", "default"]
+    assert names(recommend(known, Limits(max_workers=1, **ANY))) == ["alone", "default"]
+    message = refusal(Limits(max_workers=1), [group])
+    assert message.startswith("no measured configuration meets max_workers=1; the closest takes ")
+    with pytest.raises(ConfigError, match="max_workers must be at least 1, got 0"):
+        recommend(known, Limits(max_workers=0))
+
+
 def test_of_own_images_only_the_newest_count():
     older = dataclasses.replace(FAST, dataset="pets", like="mnist", digest="a", measured_at=1.0)
     newer = dataclasses.replace(BEST, dataset="pets", like="mnist", digest="b", measured_at=2.0)

@@ -38,6 +38,7 @@ ASKED: Mapping[str, Parser] = {
     "max_accuracy_loss": _loss,
     "cores": int,
     "jobs_per_host": int,
+    "max_workers": int,
     "objective": str,
     "framework_path": str,
     "format": str,
@@ -62,6 +63,7 @@ def recommend_command(words: Sequence[str]) -> int:
       min_accuracy=0.985       at least this test accuracy
       cores=2                  measured on this many cores
       jobs_per_host=2          measured with two such jobs at once (experiment=tenancy)
+      max_workers=1            at most this many processes that train one job together
     Choice:
       objective=train_time_s   what to prefer within the limits; or accuracy, or memory_mb
     Output:

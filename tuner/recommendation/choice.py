@@ -21,7 +21,7 @@ from tuner.values.trial import Params, ParamValue
 
 OBJECTIVES = ("train_time_s", "accuracy", "memory_mb")
 _LOSS = "max_accuracy_loss"
-_BREAKABLE = ("max_train_time_s", "max_memory_mb", "min_accuracy", _LOSS)
+_BREAKABLE = ("max_train_time_s", "max_memory_mb", "min_accuracy", _LOSS, "max_workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class Limits:
     ``cores`` and ``jobs_per_host`` must match exactly. ``min_accuracy`` is a floor as defined by
     ``Evidence.keeps_accuracy``. ``max_accuracy_loss`` admits points that are proven to lose no
     more against their framework's default. Both apply together: to trade accuracy down to a
-    floor, set the loss to ``None``.
+    floor, set the loss to ``None``. ``max_workers`` bounds the processes that train one job
+    together: a job that is started as one process can use 1.
     """
 
     max_train_time_s: float | None = None
@@ -41,10 +42,11 @@ class Limits:
     max_accuracy_loss: float | None = MARGIN
     cores: int | None = None
     jobs_per_host: int = 1
+    max_workers: int | None = None
 
     def check(self) -> None:
         """Raise ``ConfigError`` for an invalid value."""
-        for name in ("jobs_per_host", "cores"):
+        for name in ("jobs_per_host", "cores", "max_workers"):
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise ConfigError(f"{name} must be at least 1, got {count}")
@@ -220,6 +222,7 @@ def _violations(point: Evidence, limits: Limits) -> dict[str, float]:
     for name, limit, value in (
         ("max_train_time_s", limits.max_train_time_s, point.train_time_s),
         ("max_memory_mb", limits.max_memory_mb, point.memory_mb),
+        ("max_workers", limits.max_workers, point.workers),
     ):
         if limit is not None and value > limit:
             broken[name] = (value - limit) / max(limit, 1e-9)

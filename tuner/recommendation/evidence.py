@@ -111,6 +111,11 @@ class Evidence:
         """Trainings that the host completes per hour, with as many concurrent jobs as measured."""
         return self.jobs_per_host * 3600 / self.train_time_s
 
+    @property
+    def workers(self) -> int:
+        """Processes that train together."""
+        return int(self.params.get("workers") or 1)
+
     @cached_property
     def memory_mb(self) -> float:
         """Peak memory, MiB."""

@@ -58,6 +58,10 @@ class Question(_Strict):
         1,
         description="jobs on one host; only what was measured beside as many is considered",
     )
+    max_workers: Annotated[int, Field(gt=0, le=65536)] | None = Field(
+        None,
+        description="processes that may train the job together; 1 if it is started as one",
+    )
     objective: Literal["train_time_s", "accuracy", "memory_mb"] = "train_time_s"
     format: Form = "json"
 
