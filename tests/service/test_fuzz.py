@@ -51,7 +51,8 @@ def address(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def description(address):
-    return schemathesis.openapi.from_url(f"{address}/openapi.json")
+    # on a busy machine the first description takes long
+    return schemathesis.openapi.from_url(f"{address}/openapi.json", timeout=60)
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
