@@ -71,6 +71,8 @@ def tune(*overrides: str, **settings: Any) -> StudyResult:
     """
     words = [*overrides, *_words(settings)]
     config = compose(words)
+    if config.paper.rows:
+        raise ConfigError(f"{config.paper.name} runs on the command line; tune runs studies alone")
     if config.frameworks:
         raise ConfigError("frameworks= compares several on the command line; call tune for each")
     command = shlex.join(["python", "-m", "tuner", *words])

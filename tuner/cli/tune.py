@@ -22,16 +22,20 @@ def tune_command(words: Sequence[str]) -> int:
     The word tune may be left out before a setting. The same command resumes an interrupted
     study. With -m a comma separates values, and each combination runs as a separate study:
       python -m tuner -m framework=caffe,torch dataset=mnist
-    Experiments are studies with a name:
+    Experiments are studies with a name, and tables and figures of papers, measured again:
+      python -m tuner experiment=list                            one line for each of them
       python -m tuner experiment=cross_framework dataset=mnist   every framework, one report
-      python -m tuner experiment=tenancy framework=caffe         two jobs side by side
-      python -m tuner experiment=small_memory framework=caffe    with a limit on memory
+      python -m tuner experiment=paper_wu_table_10               theirs beside ours
 
     python -m tuner help lists the settings that matter most, python -m tuner config all.
     """
     from tuner.config.composing import run_each
+    from tuner.config.papers import LIST, experiment_lines
     from tuner.values.addresses import without_password
 
+    if f"experiment={LIST}" in words:
+        print(*experiment_lines(), sep="\n")
+        return 0
     command = shlex.join(["python", "-m", "tuner", *map(without_password, words)])
     codes: list[int] = []
     failures: list[Exception] = []
@@ -55,13 +59,16 @@ def tune_command(words: Sequence[str]) -> int:
 def _run_study(config: TuneConfig, command: str) -> None:
     from rich.console import Console
 
-    from tuner.report import print_cross_summary, print_summary
+    from tuner.report import print_cross_summary, print_paper_summary, print_summary
     from tuner.study.cross_framework import tune_frameworks
+    from tuner.study.paper_experiment import run_paper
     from tuner.study.study import tune
 
     # rich assumes 80 columns for a pipe, too few for the table
     console = Console(width=None if sys.stdout.isatty() else 110)
-    if config.frameworks:
+    if config.paper.rows:
+        print_paper_summary(run_paper(config, command), console)
+    elif config.frameworks:
         print_cross_summary(tune_frameworks(config, command), console)
     else:
         print_summary(tune(config, command=command), console)

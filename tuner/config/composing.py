@@ -137,9 +137,10 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
     up groups. The user's own data are no data set of a group.
 
     Raises:
-        CompositionError: If that tree has no folder ``conf/``.
+        CompositionError: If that tree has no folder ``conf/``, or there is no such experiment.
     """
     prepared = []
+    _check_experiment(words)
     for word in own_overrides(words):
         name, _, value = word.partition("=")
         plain = '"' not in value and (not value.startswith("[") or re.search("[<>]", value))
@@ -162,13 +163,34 @@ def prepare_overrides(words: Sequence[str]) -> list[str]:
     return prepared
 
 
-def _unknown_setting(name: str) -> str:
+def _check_experiment(words: Sequence[str]) -> None:
+    """Raise ``CompositionError`` for an unknown experiment, which Hydra would run without.
+
+    To Hydra its group is optional.
+    """
+    given = dict(word.lstrip("+").partition("=")[::2] for word in words)
+    own = given.get("framework_path", "null")
+    roots = [project_folder("conf"), *([Path(own, "conf").expanduser()] if own != "null" else [])]
+    known = sorted({path.stem for root in roots for path in root.glob("experiment/*.yaml")})
+    for name in given.get("experiment", "null").split(","):
+        if name.strip("'\" ") not in ("null", *known):
+            raise CompositionError(
+                f"unknown experiment {name!r}{_close(name, known)}; "
+                "python -m tuner experiment=list lists all"
+            )
+
+
+def _close(name: str, known: Sequence[str]) -> str:
     import difflib
 
+    close = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _unknown_setting(name: str) -> str:
     group, _, _ = name.rpartition(".")
     known = [f"{group}.{each}" for each in _fields_of(group)] if group else []
-    close = difflib.get_close_matches(name, [*known, *_fields_of("")], 1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
+    hint = _close(name, [*known, *_fields_of("")])
     return f"unknown setting {name!r}{hint}; python -m tuner config lists all"
 
 
@@ -180,8 +202,6 @@ def _fields_of(group: str) -> list[str]:
 
 def _explain(error: Exception) -> str:
     """Return one line: what does not compose, and what would."""
-    import difflib
-
     unknown = re.match(r"Could not override '([^']+)'", str(error))
     if unknown:
         return _unknown_setting(unknown[1])
@@ -189,8 +209,7 @@ def _explain(error: Exception) -> str:
     options = list(getattr(error, "options", None) or [])
     if wanted and options:
         group, _, name = str(wanted).rpartition("/")
-        close = difflib.get_close_matches(name, options, 1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
+        hint = _close(name, options)
         return f"unknown {group} {name!r}; choose from: {', '.join(options)}{hint}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = str(error.__cause__ or "").splitlines()[:1]

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.config.paper import PaperConfig
 from tuner.values.errors import ConfigError
 from tuner.values.pareto import Objective, find_objective
 
@@ -270,6 +271,7 @@ class TuneConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     executor: ExecutorConfig = field(default_factory=ExecutorConfig)
+    paper: PaperConfig = field(default_factory=PaperConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)

@@ -10,6 +10,16 @@ from tuner.report.answers import study_metrics
 from tuner.report.cross import cross_lines, cross_metrics, print_cross_summary, write_cross_report
 from tuner.report.files import REPORT_FILES, report_lacks_files, write_report
 from tuner.report.front import front_json
+from tuner.report.papers import (
+    FIGURES,
+    PaperResult,
+    PaperRun,
+    needs_test,
+    paper_headline,
+    paper_metrics,
+    print_paper_summary,
+    write_paper_report,
+)
 from tuner.report.terminal import print_summary
 from tuner.report.wording import headline
 
@@ -25,4 +35,12 @@ __all__ = [
     "print_cross_summary",
     "cross_lines",
     "cross_metrics",
+    "FIGURES",
+    "PaperResult",
+    "PaperRun",
+    "needs_test",
+    "paper_headline",
+    "paper_metrics",
+    "print_paper_summary",
+    "write_paper_report",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,29 @@ def write_files(
     """
     page, picture = ("", b"") if drawing_missing() else draw()
     data = json.dumps(document, indent=2, allow_nan=False) + "\n"
-    contents = zip(REPORT_FILES, (page.encode(), picture, data.encode()), strict=True)
+    return write_contents(folder, dict(zip(REPORT_FILES, (page, picture, data), strict=True)))
+
+
+def write_contents(folder: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
+    """Write files into ``folder``, each atomically; one without content is left out.
+
+    Args:
+        folder: Created if needed.
+        contents: Content by name.
+
+    Returns:
+        The paths of those that were written.
+
+    Raises:
+        StorageError: If the folder cannot be written to.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_write(folder / name, content) for name, content in contents if content]
+        return [
+            _write(folder / name, each.encode() if isinstance(each, str) else each)
+            for name, each in contents.items()
+            if each
+        ]
     except OSError as error:
         raise StorageError(f"the report cannot be written to {folder}: {error}") from error
 

@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner import measure
-from tuner.config.catalogue import list_frameworks, load_framework, tuner_home
-from tuner.config.schema import FrameworkConfig, TuneConfig, objectives_of
+from tuner.config.catalogue import list_frameworks, tuner_home
+from tuner.config.schema import TuneConfig, objectives_of
 from tuner.config.validation import validate
 from tuner.datasets.provide import Dataset, load_dataset
-from tuner.progress import StudyProgress, make_progress
+from tuner.progress import make_progress
 from tuner.report import cross_lines, cross_metrics, write_cross_report
-from tuner.runtimes import ensure_installed, find_runtime
-from tuner.storage.study_folder import study_id, write_atomically
-from tuner.study.preparation import load_space, results_place, shown_config, study_id_here
+from tuner.storage.study_folder import write_atomically
+from tuner.study.entrants import Entrant, prepare_entrant
+from tuner.study.preparation import results_place, shown_config
 from tuner.study.study import tune
 from tuner.tracking import CROSS, TrackedDataset, Tracker, experiment_name
 from tuner.trials.setup import core_sets
@@ -60,7 +60,7 @@ def tune_frameworks(config: TuneConfig, command: str = "") -> CrossResult:
     uri, output = results_place(config)
     with make_progress(config.progress) as shown:
         dataset = load_dataset(config.dataset, progress=shown.task)
-        entrants = [_prepare(config, name, dataset, uri, shown) for name in names]
+        entrants = [prepare_entrant(config, name, dataset, uri, shown) for name in names]
     return _CrossStudy(config, entrants, dataset, command, uri, output).run()
 
 
@@ -79,41 +79,10 @@ def chosen_frameworks(config: TuneConfig) -> list[str]:
     return known if ALL in config.frameworks else list(config.frameworks)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Entrant:
-    """One framework's study before it runs; ``obstacle`` says why it cannot run."""
-
-    config: TuneConfig
-    study_id: str
-    obstacle: str
-
-    @property
-    def framework(self) -> FrameworkConfig:
-        return self.config.framework
-
-    def outcome(self, study: StudyResult | None, reason: str) -> Outcome:
-        said = reason.removeprefix(f"{self.framework.name}: ")
-        return Outcome(self.framework.name, self.framework.title, study, said)
-
-
-def _prepare(
-    config: TuneConfig, name: str, dataset: Dataset, uri: str, progress: StudyProgress
-) -> _Entrant:
-    """Check, before anything is measured, whether the framework can take part."""
-    framework = config.framework
-    if name != framework.name:
-        install = framework.runtime.install
-        framework = load_framework(name, config.framework_path)
-        framework.runtime.install = install
-    own = dataclasses.replace(config, framework=framework, frameworks=[])
-    space = load_space(own, dataset)
-    try:
-        space.default(dataset.name, config.model)
-        runtime = find_runtime(framework, sandbox=config.sandbox)
-        ensure_installed(runtime, progress.task)
-    except (ConfigError, RuntimeUnavailable) as error:
-        return _Entrant(own, study_id(own, space, dataset, uri), str(error))
-    return _Entrant(own, study_id_here(own, space, dataset, uri, runtime), "")
+def _outcome(entrant: Entrant, study: StudyResult | None, reason: str) -> Outcome:
+    framework = entrant.framework
+    said = reason.removeprefix(f"{framework.name}: ")
+    return Outcome(framework.name, framework.title, study, said)
 
 
 class _Shares:
@@ -149,7 +118,7 @@ class _CrossStudy:
     def __init__(
         self,
         config: TuneConfig,
-        entrants: Sequence[_Entrant],
+        entrants: Sequence[Entrant],
         dataset: Dataset,
         command: str,
         uri: str,
@@ -170,7 +139,7 @@ class _CrossStudy:
         except KeyboardInterrupt:
             missing = self.entrants[len(self.outcomes) :]
             self.outcomes += [
-                each.outcome(None, each.obstacle or "interrupted before its study was complete")
+                _outcome(each, None, each.obstacle or "interrupted before its study was complete")
                 for each in missing
             ]
             if any(each.study for each in self.outcomes):
@@ -188,7 +157,7 @@ class _CrossStudy:
         count, spent_s = len(waiting), 0.0
         for each in self.entrants:
             if each.obstacle:
-                self.outcomes.append(each.outcome(None, each.obstacle))
+                self.outcomes.append(_outcome(each, None, each.obstacle))
                 continue
             share_s = self.shares.share(each.framework.name, spent_s, len(waiting), count)
             place = count - len(waiting) + 1
@@ -197,7 +166,7 @@ class _CrossStudy:
             spent_s += took_s
             waiting.remove(each)
 
-    def _run_study(self, entrant: _Entrant, share_s: float, place: str) -> tuple[Outcome, float]:
+    def _run_study(self, entrant: Entrant, share_s: float, place: str) -> tuple[Outcome, float]:
         """Run one framework's study; return its outcome and the seconds of budget it used."""
         budget = dataclasses.replace(entrant.config.budget, time_s=share_s)
         config = dataclasses.replace(entrant.config, budget=budget)
@@ -208,8 +177,8 @@ class _CrossStudy:
                 study = tune(config, shown, self.command)
             except (RuntimeUnavailable, NoTrialSucceeded) as error:
                 took_s = min(share_s, time.monotonic() - start)
-                return entrant.outcome(None, str(error)), took_s
-        return entrant.outcome(study, _gap(study)), study.elapsed_s
+                return _outcome(entrant, None, str(error)), took_s
+        return _outcome(entrant, study, _gap(study)), study.elapsed_s
 
     def _report(self, *, complete: bool) -> CrossResult:
         cores = core_sets(self.config.executor)[0]

@@ -52,9 +52,13 @@ def results_place(config: TuneConfig) -> tuple[str, Path]:
 
 
 def shown_config(config: TuneConfig) -> dict[str, Any]:
-    """Return the configuration as others may see it: without passwords of addresses."""
+    """Return the configuration as others may see it: without passwords of addresses.
+
+    Of a paper's experiment it has the name alone.
+    """
     shown: dict[str, Any] = _shown(dataclasses.asdict(config))
-    return shown
+    name = shown.pop("paper")["name"]
+    return {**shown, "paper": name} if name else shown
 
 
 def _shown(value: Any) -> Any:

@@ -19,6 +19,7 @@ from tuner.tracking.reading import (
 )
 from tuner.tracking.store import (
     CROSS,
+    PAPERS,
     PROGRAMS,
     TRIAL_TAG,
     check_writable,
@@ -30,6 +31,7 @@ from tuner.tracking.writing import TrackedDataset, Tracker, mark_drift
 
 __all__ = [
     "CROSS",
+    "PAPERS",
     "PROGRAMS",
     "PROGRAM_FRONT",
     "TRIAL_TAG",

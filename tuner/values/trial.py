@@ -50,6 +50,8 @@ class TrialKind(enum.Enum):
     VERIFY = "verify"
     REFERENCE = "reference"
     """Records how a default converges: both splits at every checkpoint, outside any study."""
+    PAPER = "paper"
+    """Repeats a row of a published table."""
 
 
 class TrialStatus(enum.Enum):
