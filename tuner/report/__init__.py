@@ -17,6 +17,7 @@ from tuner.report.papers import (
     needs_test,
     paper_headline,
     paper_metrics,
+    paper_section,
     print_paper_summary,
     write_paper_report,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "needs_test",
     "paper_headline",
     "paper_metrics",
+    "paper_section",
     "print_paper_summary",
     "write_paper_report",
 ]

@@ -6,7 +6,7 @@ Machines differ, so what is compared is the ratio to the first row, and the orde
 from __future__ import annotations
 
 from tuner.report.papers.figures import FIGURES, PaperResult, PaperRun, needs_test
-from tuner.report.papers.files import paper_json, write_paper_report
+from tuner.report.papers.files import paper_json, paper_section, write_paper_report
 from tuner.report.papers.terminal import print_paper_summary
 from tuner.report.papers.wording import paper_headline, paper_metrics
 
@@ -18,6 +18,7 @@ __all__ = [
     "paper_headline",
     "paper_json",
     "paper_metrics",
+    "paper_section",
     "print_paper_summary",
     "write_paper_report",
 ]

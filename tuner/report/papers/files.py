@@ -39,8 +39,7 @@ def write_paper_report(result: PaperResult, folder: Path) -> list[Path]:
     """
     page = "" if drawing_missing() else _page(result)
     data = json.dumps(paper_json(result), indent=2, allow_nan=False) + "\n"
-    section = "\n".join(_section(result)) + "\n"
-    return write_contents(folder, {PAGE: page, SECTION: section, DATA: data})
+    return write_contents(folder, {PAGE: page, SECTION: paper_section(result), DATA: data})
 
 
 def paper_json(result: PaperResult) -> dict[str, Any]:
@@ -119,8 +118,12 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def paper_section(result: PaperResult) -> str:
+    """Return the report as a section of a Markdown page, without a heading of its own."""
+    return "\n".join(_section(result)) + "\n"
+
+
 def _section(result: PaperResult) -> Iterator[str]:
-    """Yield the report as a section of a Markdown page, without a heading of its own."""
     yield paper_header(result)
     yield ""
     for line in filter(None, [*result.warnings, paper_interruption(result)]):
