@@ -105,8 +105,13 @@ def _ratio(value: float | None, first: float | None) -> float | None:
 
 
 def trends(result: PaperResult) -> list[Trend]:
-    """Return the trends of every figure: of each series with two rows or more, then of all."""
+    """Return the trends of every figure: of each series with two rows or more, then of all.
+
+    There is none of all rows where two of them are the same training.
+    """
     found = []
+    trained = [(each.row.framework, each.params) for each in result.runs if each.params]
+    shared = any(one == other for one, other in itertools.combinations(trained, 2))
     for figure in result.paper.metrics:
         pairs = [
             (run.row.of, each.theirs, each.ours)
@@ -118,7 +123,7 @@ def trends(result: PaperResult) -> list[Trend]:
             if theirs is not None and ours is not None
         ]
         series = list(dict.fromkeys(of for of, _, _ in known))
-        for scope in [*series, ""] if len(series) > 1 else [""]:
+        for scope in [*series, *([] if shared else [""])] if len(series) > 1 else [""]:
             rows = [(theirs, ours) for of, theirs, ours in known if scope in ("", of)]
             if len(rows) > 1:
                 found.append(_trend(result, figure, scope, rows))

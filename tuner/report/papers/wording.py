@@ -125,8 +125,9 @@ def paper_headline(result: PaperResult) -> list[str]:
         told = [each for each in claims if each.verdict != UNKNOWN]
         hold = sum(each.verdict == HOLDS for each in told)
         rest = len(claims) - len(told)
-        words = f"Claims: {hold} of {len(told)} that can be told hold here"
-        lines.append(f"{words}; {rest} cannot be told." if rest else f"{words}.")
+        words = f"{hold} of {len(told)} that can be told hold here" if told else ""
+        unknown = f"{rest} cannot be told" if rest else ""
+        lines.append(f"Claims: {'; '.join(filter(None, [words, unknown]))}.")
     if not found and not any(each.verdict != UNKNOWN for each in claims):
         lines.append("Compared: nothing, as too few rows could be measured.")
     return lines
