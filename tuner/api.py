@@ -51,6 +51,7 @@ from tuner.values.errors import ConfigError, DamagedStudy, NoTrialSucceeded
 from tuner.values.results import StudyResult
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Params, Trial, TrialResult
+from tuner.wrap.objective import read_objective
 
 _log = logging.getLogger(__name__)
 
@@ -253,27 +254,31 @@ def recommend(
 
 
 def recommend_program(
-    program: str, *, output: str = ".", tracking_uri: str = ""
+    program: str, *, objective: str = "time", output: str = ".", tracking_uri: str = ""
 ) -> dict[str, Any]:
     """Return the proven setting of a program that ``python -m tuner wrap`` tuned.
 
     Args:
         program: Name of its file, such as ``train.py``, or of its command.
+        objective: What it needs less of: ``time``, ``cpu`` (CPU time) or ``memory``.
         output: Folder with ``mlflow.db``.
         tracking_uri: Address of another MLflow.
 
     Returns:
         ``program``, ``command`` (with the setting, for a shell), ``no_loss`` (whether that is
         proven; ``None`` if accuracy was not read), ``assurance`` (in words), ``params``,
-        ``environment`` (variables to set), ``speedup`` with its interval, and ``evidence`` as of
-        ``recommend``.
+        ``environment`` (variables to set), ``objective``, ``gain`` (how many times less of it is
+        needed) and ``speedup`` (how many times as fast it is), both with their intervals, and
+        ``evidence`` as of ``recommend``.
 
     Raises:
-        NothingRecommended: If no setting of it is proven to be faster.
+        NothingRecommended: If no setting of it is proven to be better.
+        ConfigError: If there is no such objective.
         StorageError: If MLflow's store cannot be used.
     """
+    chosen = read_objective(objective, "objective of a program")
     records = load_programs(tracking_uri or default_tracking_uri(Path(output)), program)
-    return choose_for_program(program, records)
+    return choose_for_program(program, records, chosen)
 
 
 def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -> dict[str, Any]:

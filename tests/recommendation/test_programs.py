@@ -8,6 +8,7 @@ from tuner.recommendation.placement import FORMS, render
 from tuner.recommendation.programs import recommend_program
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended
+from tuner.wrap.objective import Objective
 
 FRONT = {
     "proven": True,
@@ -32,6 +33,7 @@ def test_the_newest_study_with_a_proof_answers():
     assert found["command"] == FRONT["command_line"]
     assert found["environment"] == {"OMP_NUM_THREADS": "1"}
     assert found["speedup"] == {"value": 1.5, "low": 1.2, "high": 1.8}
+    assert (found["objective"], found["gain"]) == ("time", found["speedup"])
     assert found["evidence"]["run_ids"] == ["a"]
     assert found["evidence"]["expires"] == 1e9 + 90 * 86400
 
@@ -55,3 +57,27 @@ def test_a_job_takes_it_in_every_form(form):
 def test_otherwise_nothing_is_recommended(records, said):
     with pytest.raises(NothingRecommended, match=said):
         recommend_program("train.py", records)
+
+
+LESS_MEMORY = {"objective": "memory", "gain": [4.0, 3.9, 4.1], "speedup": [0.4, 0.3, 0.5]}
+
+
+def test_a_study_of_another_objective_answers_only_if_that_is_asked_for():
+    records = [record(**LESS_MEMORY), record()]
+    assert recommend_program("train.py", records)["speedup"]["value"] == 1.5
+    found = recommend_program("train.py", records, Objective.MEMORY)
+    assert found["objective"] == "memory"
+    assert found["gain"] == {"value": 4.0, "low": 3.9, "high": 4.1}
+    assert found["speedup"] == {"value": 0.4, "low": 0.3, "high": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        (Objective.TIME, "to be faster; one is proven to use less memory: objective=memory"),
+        (Objective.CPU, "to use less CPU time; one is proven to use less memory: objective=memo"),
+    ],
+)
+def test_else_the_objective_that_something_is_proven_of_is_named(objective, said):
+    with pytest.raises(NothingRecommended, match=f"no setting of train.py is proven {said}"):
+        recommend_program("train.py", [record(**LESS_MEMORY)], objective)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import MLFLOW, add_database
-from tests.recommendation.test_programs import FRONT
+from tests.recommendation.test_programs import FRONT, LESS_MEMORY
 from tests.served import Client, served_here
 from tuner.recommendation.placement import FORMS
 from tuner.service.app import make_app
@@ -21,6 +21,7 @@ STUDIES = {
     "slow.py": {**FRONT, "proven": False},
     "odd.py": {**FRONT, "speedup": None},
     "comma": {**FRONT, "environment": {"A": "1,2"}},
+    "small.py": {**FRONT, **LESS_MEMORY},
 }
 
 
@@ -48,6 +49,13 @@ def test_what_was_proven_for_a_program_is_answered(client):
     assert answer["evidence"]["study_run_id"]
 
 
+def test_an_answer_is_of_the_objective_that_is_asked_for(client):
+    answer = client.get("/v1/programs/small.py", objective="memory").json()
+    assert (answer["objective"], answer["gain"]["value"]) == ("memory", 4.0)
+    assert answer["speedup"]["value"] == 0.4
+    assert client.get("/v1/programs/small.py", objective="speed").status_code == 422
+
+
 @pytest.mark.parametrize("form", sorted(set(FORMS) - {"json"}))
 def test_a_job_takes_it_as_a_text(client, form):
     reply = client.get("/v1/programs/train.py", format=form)
@@ -61,6 +69,7 @@ def test_a_job_takes_it_as_a_text(client, form):
         ("slow.py", "json", 404, "no setting of slow.py is proven to be faster"),
         ("never.py", "json", 404, "no study of never.py is on record"),
         ("slow.py", "env", 404, "TUNER_NOTHING=no setting of slow.py"),
+        ("small.py", "json", 404, "proven to use less memory: objective=memory"),
         ("train.py", "toml", 422, "Input should be 'json'"),
         ("comma", "slurm", 409, "has a comma"),
     ],
@@ -78,6 +87,6 @@ def test_a_service_that_only_observes_sets_nothing(client, tmp_path):
 
 
 def test_programs_are_listed_and_a_damaged_record_is_counted(client):
-    assert client.get("/v1/programs").json() == ["comma", "slow.py", "train.py"]
+    assert client.get("/v1/programs").json() == ["small.py", "comma", "slow.py", "train.py"]
     health = client.get("/v1/healthz").json()
     assert (health["studies"], health["damaged"]) == (0, 1)

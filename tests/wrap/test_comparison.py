@@ -24,12 +24,12 @@ def test_a_speedup_has_an_interval():
     proof = compare(pairs([2.0, 2.2, 1.9], [1.0, 1.05, 1.0]))
     assert proof.speedup.value == pytest.approx(1.997, abs=0.01)
     assert 1.7 < proof.speedup.low < proof.speedup.value < proof.speedup.high < 2.4
-    assert proof.faster
+    assert proof.better
     assert proof.no_loss is None
 
 
 def test_noise_is_not_taken_for_a_speedup():
-    assert not compare(pairs([2.0, 1.0, 3.0], [1.5, 1.5, 1.5])).faster
+    assert not compare(pairs([2.0, 1.0, 3.0], [1.5, 1.5, 1.5])).better
 
 
 @pytest.mark.parametrize(

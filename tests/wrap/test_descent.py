@@ -30,7 +30,7 @@ def test_the_fastest_values_are_combined():
 
     found, _ = finish([THREADS, ALLOCATOR, POLICY], cost)
     assert found.best == {"threads": 4, "A": "keep"}
-    effects = {each.knob: (each.value, round(each.speedup, 2)) for each in found.effects}
+    effects = {each.knob: (each.value, round(each.gain, 2)) for each in found.effects}
     assert effects == {"threads": (4, 3.0), "A": ("keep", 1.25), "P": (None, 1.0)}
 
 

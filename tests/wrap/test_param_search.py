@@ -8,6 +8,7 @@ import math
 from tests.wrap.samples import run
 from tuner.values.trial import TrialStatus
 from tuner.wrap.goal import Goal
+from tuner.wrap.objective import Objective
 from tuner.wrap.param_search import ParamSearch
 from tuner.wrap.params import ParamSpace, read_params
 
@@ -34,11 +35,11 @@ def test_it_finds_params_that_are_much_faster_and_lose_nothing():
         assert SPACE.space.refusal(params) == ""
         runs.append(trained(params, number))
     search = ParamSearch(SPACE, Goal(), OWN.val_accuracy, runs)
-    assert search.best_s < OWN.measurement.wall_time_s / 3
+    assert search.best < OWN.measurement.wall_time_s / 3
     assert all(each.val_accuracy >= OWN.val_accuracy for each in search.finalists)
     times = [each.measurement.wall_time_s for each in search.finalists]
     assert times == sorted(times)
-    assert times[0] == search.best_s
+    assert times[0] == search.best
 
 
 def test_it_asks_for_the_same_after_an_interruption():
@@ -73,7 +74,7 @@ def test_a_run_that_failed_is_no_finalist_where_nothing_is_needed():
         status=TrialStatus.CRASHED, measurement=None,
     )  # fmt: skip
     search = ParamSearch(SPACE, Goal(), 0.0, [crashed])
-    assert (search.finalists, search.best_s) == ([], math.inf)
+    assert (search.finalists, search.best) == ([], math.inf)
     assert search.next() is not None
 
 
@@ -86,5 +87,23 @@ def test_runs_that_failed_or_were_given_up_are_no_finalists():
     )
     search = ParamSearch(SPACE, Goal(), 0.8, [stopped, crashed, silent])
     assert search.finalists == []
-    assert search.best_s == math.inf
+    assert search.best == math.inf
     assert search.next() != params
+
+
+def test_memory_is_minimised_whatever_the_time():
+    def trained_in(params, number):
+        reached = 0.9 if params["rows"] >= 20 else 0.5
+        used = {"params": params, "memory": params["rows"] * 2**20, "accuracy": reached}
+        return run(1000.0 / params["rows"], number=number, **used)
+
+    space = read_params({"rows": "int(1, 200)"}, None)
+    runs = [trained_in({"rows": 100}, 1)]
+    for number in range(2, 22):
+        search = ParamSearch(space, Goal(), 0.9, runs, Objective.MEMORY)
+        runs.append(trained_in(search.next(), number))
+    search = ParamSearch(space, Goal(), 0.9, runs, Objective.MEMORY)
+    rows = [each.trial.params["rows"] for each in search.finalists]
+    assert rows == sorted(rows)
+    assert 20 <= rows[0] < 50
+    assert search.best == rows[0] * 2**20

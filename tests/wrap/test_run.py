@@ -19,6 +19,7 @@ from tuner.values.errors import ConfigError
 from tuner.values.trial import Trial, TrialStatus
 from tuner.wrap import run as run_module
 from tuner.wrap.knobs import parse_knob
+from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
 from tuner.wrap.run import Aim, Runner
 from tuner.wrap.steps import Window
@@ -47,10 +48,12 @@ def runner(folder: Path, program: Program, **options) -> Runner:
     )  # fmt: skip
 
 
-def run(folder: Path, source: str, aim: Aim | None = None, **options):
+def run(folder: Path, source: str, aim: Aim | None = None, objective=Objective.TIME, **options):
     program = make(folder, source, **options)
     try:
-        return runner(folder, program).run(Trial(0, {}), aim or Aim(time_limit_s=30))
+        return runner(folder, program, objective=objective).run(
+            Trial(0, {}), aim or Aim(time_limit_s=30)
+        )
     finally:
         assert marked_processes(f"test-{os.getpid()}/") == []
 
@@ -94,7 +97,7 @@ def test_a_program_that_reports_is_cut_short_and_asked_to_stop(folder):
 
 
 def test_a_slower_run_is_given_up(folder):
-    aim = Aim(Window(10, 10**6), beaten_s=1.0, time_limit_s=30)
+    aim = Aim(Window(10, 10**6), beaten=1.0, time_limit_s=30)
     result, _ = run(folder, reporting(), aim, readable=(REPORTER.parent,))
     assert (result.status, result.reason) == (
         TrialStatus.STOPPED, "slower than the best so far",
@@ -103,7 +106,7 @@ def test_a_slower_run_is_given_up(folder):
 
 
 def test_a_whole_run_that_is_slower_is_given_up(folder):
-    result, _ = run(folder, "import time; time.sleep(50)", Aim(beaten_s=0.5))
+    result, _ = run(folder, "import time; time.sleep(50)", Aim(beaten=0.5))
     assert (result.status, result.reason) == (
         TrialStatus.STOPPED, "slower than the best so far",
     )  # fmt: skip
@@ -168,6 +171,67 @@ def test_steps_are_timed_in_a_whole_run_whose_accuracy_is_read(folder):
     assert (result.status, result.val_accuracy) == (TrialStatus.COMPLETE, 0.875)
     assert seen.window.steps < 50
     assert result.measurement.train_time_s < 2 < result.measurement.wall_time_s
+
+
+FORKS = """
+    import os, time
+    block = bytearray(40 * 2**20)
+    for _ in range(3):
+        os.fork()  # 8 processes, whose blocks of 100 MiB are their own
+    more = bytearray(60 * 2**20)
+    time.sleep({seconds})
+"""
+
+
+def test_the_peak_of_all_processes_counts_where_memory_is_minimised(folder):
+    result, _ = run(folder, FORKS.format(seconds=3), objective=Objective.MEMORY)
+    assert result.status is TrialStatus.COMPLETE, result.log_tail
+    assert 400 < result.measurement.peak_memory_bytes / 2**20 < 1000
+
+
+def test_a_run_ends_once_its_peak_is_above_the_best(folder):
+    aim = Aim(whole=True, beaten=300 * 2**20, time_limit_s=30)
+    result, _ = run(folder, FORKS.format(seconds=50), aim, Objective.MEMORY)
+    assert (result.status, result.reason) == (
+        TrialStatus.STOPPED, "uses more memory than the best so far",
+    )  # fmt: skip
+    assert result.measurement.peak_memory_bytes > 300 * 2**20
+
+
+def test_memory_is_not_measured_in_steps_by_a_run_that_is_over(folder):
+    source = COUNTS.format(steps=60)
+    aim = Aim(measured_s=30, time_limit_s=50)
+    _, seen = run(folder, source, aim, Objective.MEMORY)
+    assert seen.window is None, "a run that ends with the window may have a lower peak"
+    assert run(folder, source, aim)[1].window is not None
+
+
+BURNS = """
+    import time
+    for step in range(1000):
+        print("step", flush=True)
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            pass
+        time.sleep(0.03)
+"""
+
+
+def test_the_cpu_time_of_steady_steps_is_measured_apart(folder):
+    aim = Aim(measured_s=1.0, time_limit_s=50)
+    result, seen = run(folder, BURNS, aim, Objective.CPU, step="^step")
+    assert result.status is TrialStatus.COMPLETE, result.reason
+    used = result.measurement.train_cpu_s / seen.window.steps
+    assert 0.015 < used < 0.035
+    assert result.measurement.train_cpu_s < result.measurement.train_time_s
+
+
+def test_steps_that_are_told_at_once_leave_the_whole_run_to_be_measured(folder):
+    source = "import time\nwhile time.process_time() < 1: pass\nprint('step\\n' * 60)"
+    aim = Aim(measured_s=0.2, time_limit_s=50)
+    result, seen = run(folder, source, aim, Objective.CPU, step="^step")
+    assert (result.status, seen.window) == (TrialStatus.COMPLETE, None)
+    assert 0.5 < result.measurement.train_cpu_s < 2
 
 
 HANG = "import time\ntime.sleep(1000)"

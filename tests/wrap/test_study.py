@@ -111,6 +111,45 @@ def test_whole_runs_show_whether_accuracy_is_kept(folder, wrap):
     assert "the wall time of whole runs" in done.stdout
 
 
+ALLOCATES = """
+    import argparse, os, random, time
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    size = 100 if os.environ.get("SIZE") == "small" else 300
+    block = bytearray((size + options.rows) * 2**20)
+    time.sleep(1.2 if size == 100 else 0.6)
+    random.seed(options.seed)
+    print("accuracy", (0.9 if options.rows >= 50 else 0.5) + random.gauss(0, 1e-4))
+"""
+MEMORY = ("--objective", "memory", "--knob", "SIZE=small,large", "--without", "allocator")
+
+
+def test_memory_is_minimised_by_setting_and_params(folder, tuner, wrap):
+    (folder / "train.py").write_text(textwrap.dedent(ALLOCATES))
+    command = (sys.executable, "train.py", "--rows={rows}", "--seed", "{seed}")
+    metric = ("--metric", r"accuracy (?P<accuracy>\S+)")
+    ranges = ("--rows", "choice(1, 100, 800)")
+    done = wrap("--json", *MEMORY, *metric, *ranges, "--budget", "300", "--", *command)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["objective"], found["proven"]) == ("memory", True)
+    assert (found["environment"]["SIZE"], found["params"]) == ("small", {"rows": 100})
+    assert 2.5 < found["gain"][1] <= found["gain"][2] < 4.5, "about 700 MiB, and 200"
+    assert "no loss is proven" in found["accuracy"]
+    reasons = {each["reason"] for each in found["runs"] if each["status"] == "STOPPED"}
+    assert reasons == {"uses more memory than the best so far"}
+
+    asked = ("recommend", "program=train.py")
+    refused = tuner(*asked)
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "one is proven to use less memory: objective=memory" in refused.stderr
+    told = json.loads(tuner(*asked, "objective=memory", "format=json").stdout)
+    assert told["gain"]["value"] == found["gain"][0]
+    assert told["speedup"]["value"] == found["speedup"][0]
+
+
 def test_a_study_that_was_killed_resumes(folder, wrap):
     words = ["--output", str(folder.parent), "--budget", "30", *KNOB]
     words += ["--", sys.executable, "train.py"]
@@ -225,6 +264,14 @@ def test_without_a_better_choice_no_params_are_claimed(folder, wrap):
         (["--metric", "acc", "--", "true"], 2, "has no group named accuracy"),
         (["--step", "(", "--", "true"], 2, "--step '(' is no regular expression"),
         (["--knob", "X", "--", "true"], 2, "--knob 'X' cannot be read"),
+        (
+            ["--objective", "speed", "--", "true"],
+            2,
+            "one of time, cpu, memory, got 'speed'",
+        ),
+        (["--objective", "memory", "--", "true"], 2, "too little to compare its memory"),
+        (["--objective", "cpu", "--", "true"], 2, "s of CPU time, too little to compare its CPU"),
+        (["--objective", "int(1, 3)", "--", "true"], 2, "--objective is an option of its own"),
         (["--cores", "0-99", "--", "true"], 2, "99"),
         (["--allow-read", "/no/such", "--", "true"], 2, "there is no such file or folder"),
         (["--without", "x", "--", "true"], 2, "there is no knob 'x'; choose from"),

@@ -65,7 +65,8 @@ def recommend_command(words: Sequence[str]) -> int:
       jobs_per_host=2          measured with two such jobs at once (experiment=tenancy)
       max_workers=1            at most this many processes that train one job together
     Choice:
-      objective=train_time_s   what to prefer within the limits; or accuracy, or memory_mb
+      objective=train_time_s   what to prefer within the limits; or accuracy, or memory_mb; of a
+                               program what it needs less of: time, cpu or memory
     Output:
       format=yaml              or json, for programs; env, sh, argv, slurm, k8s-configmap or
                                trainjob, for a job to start with
@@ -99,10 +100,10 @@ def recommend_command(words: Sequence[str]) -> int:
 
 def _require_no_limits(asked: Mapping[str, object]) -> None:
     """Raise ``ConfigError`` for words that do not go with ``program=``."""
-    others = sorted(asked.keys() - {"program", "output", "tracking_uri"})
+    others = sorted(asked.keys() - {"program", "objective", "output", "tracking_uri"})
     if others:
         raise ConfigError(
-            f"{others[0]}= does not go with program=; only output= and tracking_uri="
+            f"{others[0]}= does not go with program=; only objective=, output= and tracking_uri="
         )
 
 

@@ -23,24 +23,26 @@ class _Parser(argparse.ArgumentParser):
 
 
 def wrap_command(words: Sequence[str]) -> int:
-    """Find the fastest runtime setting of your own training program.
+    """Find the best runtime setting of your own training program.
 
     python -m tuner wrap [options] -- command ...
 
     The command is run once as it is, then with other settings of the libraries that it loads:
     threads, their binding, memory. Its environment alone is changed, no line of the program. The
-    fastest setting is proven by runs in turns with the program as it is. The same command resumes
-    an interrupted study.
+    fastest setting, or the one that uses the least CPU time or memory, is proven by runs in turns
+    with the program as it is. The same command resumes an interrupted study.
 
     Steps are counted by the program's own reports (TUNER_REPORT, see docs/wrap.md), or by a hook
     in PyTorch, Keras, XGBoost, LightGBM, scikit-learn, MXNet and Chainer; else --step finds them
     in its output. Then runs are cut short, and a study takes 5 minutes. Without steps, whole runs
     are compared, and a study takes as long as ten of them.
 
-    Params are searched at the fastest setting, by whole runs. They come from options such as
+    Params are searched at the best setting, by whole runs. They come from options such as
     --lr 'log(1e-4, 1e-1)', or from a tuner.yaml beside the program. The program as it is runs
     without the options that hold {lr}, or with the value in {lr=0.01}.
 
+    --objective WHAT    what to minimise: time (default), cpu (CPU seconds of all processes), or
+                        memory (their peak)
     --NAME RANGE        search this param as well: log(1e-4, 1e-1), uniform(0, 1), int(1, 10),
                         logint(1, 1000) or choice(32, 64); {NAME} in the command is its place
     --maximize NAME     what must not get worse (default: accuracy) ...
@@ -86,6 +88,7 @@ def _parser() -> _Parser:
     parser = _Parser(prog="tuner wrap", add_help=False, allow_abbrev=False)
     for name in ("--step", "--metric", "--cores", "--tracking-uri"):
         parser.add_argument(name, default="")
+    parser.add_argument("--objective", default="time")
     parser.add_argument("--budget", type=float, default=0.0)
     for name in ("--knob", "--without", "--allow-read"):
         parser.add_argument(name, action="append", default=[])
@@ -140,7 +143,7 @@ def _require_no_ranges(options: argparse.Namespace) -> None:
     """Raise ``ConfigError`` if a param has the name of an option."""
     from tuner.wrap.params import is_spec
 
-    for name in ("step", "metric", "cores", "output", "maximize", "minimize"):
+    for name in ("step", "metric", "cores", "output", "objective", "maximize", "minimize"):
         if is_spec(getattr(options, name)):
             raise ConfigError(
                 f"--{name} is an option of its own; give the param {name} another name"
@@ -153,6 +156,7 @@ def _is_file(path: Path) -> bool:
 
 def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     from tuner.wrap.knobs import parse_knob
+    from tuner.wrap.objective import read_objective
     from tuner.wrap.params import FILE, read_params
     from tuner.wrap.program import Program
     from tuner.wrap.request import Request
@@ -160,7 +164,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     if not 0 <= options.budget < float("inf"):
         raise ConfigError(f"--budget must be seconds above 0, got {options.budget:g}")
     _require_no_ranges(options)
-    goal = _goal(options)
+    objective, goal = read_objective(options.objective, "--objective"), _goal(options)
     if options.metric and f"(?P<{goal.name}>" not in options.metric:
         raise ConfigError(
             f"--metric {options.metric!r} has no group named {goal.name}; write the number as "
@@ -188,6 +192,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     )
     return Request(
         program=program,
+        objective=objective,
         budget_s=options.budget,
         cores=options.cores,
         knobs=tuple(map(parse_knob, options.knob)),

@@ -18,6 +18,7 @@ from tuner.measure.machine import (
 from tuner.measure.monitor import ResourceMonitor, Usage
 from tuner.measure.processes import (
     MARKER,
+    TICK_S,
     kill_marked,
     mapped_files,
     marked_processes,
@@ -38,6 +39,7 @@ __all__ = [
     "cpu_flags",
     "fingerprint",
     "MARKER",
+    "TICK_S",
     "process_tree",
     "started_at",
     "strangers",

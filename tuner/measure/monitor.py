@@ -22,7 +22,6 @@ from tuner.measure.processes import (
     status_value,
 )
 
-_PSS_EVERY_S = 2.0  # smaps_rollup walks the page tables: too costly for every sample
 _MIN_WINDOW_S = 0.5  # CPU time is counted in ticks of 10 ms: shorter windows say nothing
 _BUSY = slice(0, 3)  # user, nice, system of a line of /proc/stat
 _IOWAIT, _STEAL = 4, 7
@@ -91,12 +90,15 @@ class ResourceMonitor:
         interval_s: Seconds between samples.
         ends_itself: Whether the processes may end before ``finish``; what they used is known up
             to the last sample then.
+        pss_every_s: Seconds between samples of the memory that processes share; to take one walks
+            the page tables, which is too costly for every sample.
     """
 
     root: int
     cores: Collection[int]
     interval_s: float = 0.1
     ends_itself: bool = False
+    pss_every_s: float = 2.0
     memory_bytes: int = 0
     """Memory of the tree at the latest sample: RSS, and files that are held in memory."""
     tree: list[int] = field(default_factory=list)
@@ -145,7 +147,7 @@ class ResourceMonitor:
                 count = sum(each.name != SANDBOX for each in processes)
                 self._processes = max(self._processes, count)
             if time.monotonic() >= self._next_pss_s:
-                self._next_pss_s = time.monotonic() + _PSS_EVERY_S
+                self._next_pss_s = time.monotonic() + self.pss_every_s
                 shares = [pss_bytes(pid) for pid in self.tree]
                 if None not in shares[-1:]:
                     self._pss.append(sum(share or 0 for share in shares) + files)
@@ -158,6 +160,11 @@ class ResourceMonitor:
             return 0
         mapped = sum(1024 * status_value(pid, "RssShmem") for pid in self.tree)
         return max(0, files - mapped)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak memory of the tree so far: of its largest process, or of all at one sample."""
+        return max([1024 * self._peak, *self._pss])
 
     def cpu_s(self) -> float:
         """Return the CPU seconds that the tree has used since its processes began."""
@@ -226,7 +233,7 @@ class ResourceMonitor:
             system_pct=system / available,
             iowait_pct=iowait / available,
             avg_memory_bytes=average,
-            peak_memory_bytes=max(self._peak * 1024, *self._pss, average),
+            peak_memory_bytes=max(self.peak_bytes, average),
             threads=self._threads,
             processes=self._processes,
             cores_used=_cores_used(*trained) if trained else 0.0,

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TICK_S = 1 / TICKS_PER_S
+"""What CPU time is counted in, seconds."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SANDBOX = "bwrap"
 """Name of the process around a worker."""

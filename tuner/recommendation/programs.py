@@ -9,6 +9,7 @@ from typing import Any
 from tuner.recommendation.evidence import EXPIRES_AFTER_S
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended
+from tuner.wrap.objective import Objective
 
 _NEEDED = {
     "command_line",
@@ -21,17 +22,21 @@ _NEEDED = {
 }
 
 
-def recommend_program(program: str, records: Sequence[StudyRecord]) -> dict[str, Any]:
-    """Return the setting that the newest study with a proof found for a program.
+def recommend_program(
+    program: str, records: Sequence[StudyRecord], objective: Objective = Objective.TIME
+) -> dict[str, Any]:
+    """Return the setting that the newest study of an objective with a proof found for a program.
 
     Args:
         program: The program's name, such as ``train.py``.
         records: Its studies, the newest first, each with its ``wrap.json`` as front.
+        objective: What the study minimised.
 
     Returns:
         ``program``, ``command`` (with the setting, for a shell), ``no_loss`` (whether that is
         proven; ``None`` if accuracy was not read), ``assurance``, ``params``, ``environment``,
-        ``speedup`` with its interval, and ``evidence``.
+        ``objective``, ``gain`` (how many times less of it is needed) and ``speedup`` (how many
+        times as fast it is), both with their intervals, and ``evidence``.
 
     Raises:
         NothingRecommended: If there is no study, or it proved no setting.
@@ -44,13 +49,16 @@ def recommend_program(program: str, records: Sequence[StudyRecord]) -> dict[str,
     proven = [
         each for each in records if each.front.get("proven") and each.front.keys() >= _NEEDED
     ]
-    if not proven:
+    record = next((each for each in proven if _objective(each) == objective.value), None)
+    if record is None:
+        others = [each for each in Objective if each.value in map(_objective, proven)]
+        known = "its own is the best that is known"
+        if others:
+            known = f"one is proven to {others[0].better}: objective={others[0].value}"
         raise NothingRecommended(
-            f"no setting of {program} is proven to be faster; its own is the best that is known"
+            f"no setting of {program} is proven to {objective.better}; {known}"
         )
-    record = proven[0]
     found = record.front
-    value, low, high = found["speedup"]
     return {
         "program": program,
         "command": found["command_line"],
@@ -58,7 +66,9 @@ def recommend_program(program: str, records: Sequence[StudyRecord]) -> dict[str,
         "assurance": found["accuracy"],
         "params": dict(found["params"]),
         "environment": dict(found["environment"]),
-        "speedup": {"value": value, "low": low, "high": high},
+        "objective": objective.value,
+        "gain": _interval(found.get("gain", found["speedup"])),
+        "speedup": _interval(found["speedup"]),
         "evidence": {
             "study_run_id": record.run_id,
             "run_ids": list(record.run_ids.values()),
@@ -67,3 +77,13 @@ def recommend_program(program: str, records: Sequence[StudyRecord]) -> dict[str,
             "fingerprint": found["fingerprint"],
         },
     }
+
+
+def _objective(record: StudyRecord) -> str:
+    """Return what a study minimised; those before there was a choice minimised the time."""
+    return str(record.front.get("objective", Objective.TIME.value))
+
+
+def _interval(ends: Sequence[float]) -> dict[str, float]:
+    value, low, high = ends
+    return {"value": value, "low": low, "high": high}

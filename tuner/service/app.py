@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import math
 from collections.abc import AsyncIterator, Sequence
@@ -57,6 +58,7 @@ from tuner.service.records import RecordCache, Snapshot
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended, StorageAway, TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front
+from tuner.wrap.objective import Objective
 
 _STALE_AFTER = 12  # refresh intervals without a successful read until the service is stale
 _REMEMBERED = 4096  # answers
@@ -278,9 +280,9 @@ def try_out(alone: Snapshot) -> None:
     Args:
         alone: A snapshot of this study alone.
     """
-    for each in alone.programs:
+    for each, objective in itertools.product(alone.programs, Objective):
         with contextlib.suppress(NothingRecommended):
-            answer_for(alone, each.program).model_dump_json()
+            answer_for(alone, each.program, objective).model_dump_json()
     for each in alone.studies:
         study_of(each).model_dump_json()
         json.dumps(each.front, allow_nan=False, ensure_ascii=False).encode()

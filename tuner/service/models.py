@@ -67,8 +67,9 @@ class Question(_Strict):
 
 
 class ProgramQuestion(_Strict):
-    """In which form should a program's answer come?"""
+    """What should a program need less of, and in which form should the answer come?"""
 
+    objective: Literal["time", "cpu", "memory"] = "time"
     format: Form = "json"
 
 
@@ -306,7 +307,9 @@ class ProgramAnswer(BaseModel):
     assurance: str
     params: dict[str, Param]
     environment: dict[str, str]
-    speedup: Ratio
+    objective: Literal["time", "cpu", "memory"] = Field(description="what it needs less of")
+    gain: Ratio = Field(description="how many times less of the objective it needs")
+    speedup: Ratio = Field(description="how many times as fast it is, whatever the objective")
     evidence: Proof
 
 

@@ -13,6 +13,7 @@ from tuner.recommendation.programs import recommend_program
 from tuner.service.models import Problem, ProgramAnswer, ProgramQuestion
 from tuner.service.records import RecordCache, Snapshot
 from tuner.values.errors import NothingRecommended
+from tuner.wrap.objective import Objective
 
 TEXT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 """Description of an answer as a text for a job."""
@@ -50,7 +51,7 @@ def add_programs(app: FastAPI, records: RecordCache, *, observe: bool) -> None:
         """
         named = {"program": program}
         try:
-            found = answer_for(records.known(), program)
+            found = answer_for(records.known(), program, Objective(asked.objective))
         except NothingRecommended as error:
             if asked.format == "json":
                 raise
@@ -61,14 +62,14 @@ def add_programs(app: FastAPI, records: RecordCache, *, observe: bool) -> None:
         return PlainTextResponse(form(asked.format, found.model_dump(), named))
 
 
-def answer_for(now: Snapshot, program: str) -> ProgramAnswer:
+def answer_for(now: Snapshot, program: str, objective: Objective) -> ProgramAnswer:
     """Return the proven setting of a program.
 
     Raises:
         NothingRecommended: If none is on record.
     """
     known = [each for each in now.programs if each.program == program]
-    return ProgramAnswer(**recommend_program(program, known))
+    return ProgramAnswer(**recommend_program(program, known, objective))
 
 
 def placed_nothing(form: str, why: NothingRecommended, asked: Mapping[str, Any]) -> Response:

@@ -251,6 +251,8 @@ class Measurement:
     cores_used: float = 0.0
     blas_loaded: str = ""
     sent_bytes: int = 0
+    train_cpu_s: float | None = None
+    """CPU seconds of the part of a program that is compared; ``None`` if that is unknown."""
     disturbed: str = ""
     """Why the timing cannot be trusted; empty if nothing interfered."""
 

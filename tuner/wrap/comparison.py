@@ -1,17 +1,18 @@
-"""What interleaved runs prove: how much faster a setting is, and whether nothing is lost."""
+"""What interleaved runs prove: how much better a setting is, and whether nothing is lost."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.config.schema import VerifyConfig
 from tuner.values.distributions import upper_quantile
-from tuner.values.trial import Interval, TrialResult, TrialStatus
+from tuner.values.trial import Interval, TrialResult
 from tuner.verification.noninferiority import LookPlan, chance_of_proof, p_of_loss
 from tuner.wrap.goal import ACCURACY, Goal
+from tuner.wrap.objective import Objective
 
 CONFIDENCE = VerifyConfig.confidence
 MIN_PAIRS = 3
@@ -27,7 +28,11 @@ class Proof:
     """How a setting compares with the program as it is.
 
     Attributes:
-        speedup: How many times as fast it is, with its confidence interval.
+        gain: How many times less of the objective it needs, with its confidence interval.
+        costs: The objective's figure of the program as it is and with the setting, as geometric
+            means: their ratio is the gain.
+        speedup: How many times as fast it is in the same runs, whatever the objective, with its
+            confidence interval.
         pairs: Number of interleaved pairs of runs.
         confidence: Confidence of the interval.
         reached: Means of the goal's figure, of the program as it is and with the setting, with
@@ -36,6 +41,8 @@ class Proof:
             each time, which shows nothing of other seeds.
     """
 
+    gain: Interval
+    costs: tuple[float, float]
     speedup: Interval
     pairs: int
     confidence: float = CONFIDENCE
@@ -43,36 +50,53 @@ class Proof:
     no_loss: bool | None = None
 
     @property
-    def faster(self) -> bool:
-        """Whether the setting is proven to be faster."""
-        return self.speedup.low > 1
+    def better(self) -> bool:
+        """Whether the setting is proven to need less of the objective."""
+        return self.gain.low > 1
 
 
 def compare(
-    pairs: Sequence[Pair], goal: Goal | None = None, alpha: float = 1 - CONFIDENCE
+    pairs: Sequence[Pair],
+    goal: Goal | None = None,
+    alpha: float = 1 - CONFIDENCE,
+    objective: Objective = Objective.TIME,
 ) -> Proof | None:
     """Return what pairs of runs prove; ``None`` with fewer than three.
-
-    The interval is Student's, on the logarithms of the ratios.
 
     Args:
         pairs: The pairs.
         goal: The figure that must not get worse.
-        alpha: Level of the interval, and of the one-sided test that nothing is lost.
+        alpha: Level of the intervals, and of the one-sided test that nothing is lost.
+        objective: The figure that is minimised.
     """
     if len(pairs) < MIN_PAIRS:
         return None
     goal = goal or Goal()
-    logs = [math.log(seconds(own) / seconds(changed)) for own, changed in pairs]
+    proof = Proof(
+        _ratio(pairs, objective, alpha),
+        (_mean(pairs, 0, objective), _mean(pairs, 1, objective)),
+        _ratio(pairs, Objective.TIME, alpha),
+        len(pairs),
+        1 - alpha,
+    )
+    own, changed = reached(pairs, goal)
+    if not len(own) == len(changed) == len(pairs):
+        return proof
+    means = statistics.fmean(own), statistics.fmean(changed)
+    return replace(proof, reached=means, no_loss=_loses_nothing(own, changed, goal, alpha))
+
+
+def _ratio(pairs: Sequence[Pair], objective: Objective, alpha: float) -> Interval:
+    """Return how many times less is needed; the interval is Student's, on the logarithms."""
+    logs = [math.log(objective.of(own) / objective.of(changed)) for own, changed in pairs]
     mean = statistics.fmean(logs)
     error = statistics.stdev(logs) / math.sqrt(len(logs))
     half = upper_quantile(alpha / 2, len(logs) - 1) * error
-    speedup = Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
-    own, changed = reached(pairs, goal)
-    if not len(own) == len(changed) == len(pairs):
-        return Proof(speedup, len(pairs), 1 - alpha)
-    means = statistics.fmean(own), statistics.fmean(changed)
-    return Proof(speedup, len(pairs), 1 - alpha, means, _loses_nothing(own, changed, goal, alpha))
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def _mean(pairs: Sequence[Pair], side: int, objective: Objective) -> float:
+    return statistics.geometric_mean([objective.of(pair[side]) for pair in pairs])
 
 
 def is_hopeless(pairs: Sequence[Pair], goal: Goal, planned: int, alpha: float) -> bool:
@@ -116,10 +140,3 @@ def _loses_nothing(
 def _least_deviation(goal: Goal, mean: float) -> float:
     """Return the least standard deviation between runs to assume."""
     return _LEAST_DEVIATION * (1.0 if goal.name == ACCURACY else abs(mean))
-
-
-def seconds(run: TrialResult) -> float:
-    """Return the seconds of what is compared; infinite if the run failed or was given up."""
-    if run.status is not TrialStatus.COMPLETE or run.measurement is None:
-        return math.inf
-    return run.measurement.train_time_s or math.inf

@@ -10,9 +10,9 @@ from tuner.values.trial import Params, ParamValue
 from tuner.wrap.knobs import Knob
 
 SLACK = 0.04
-"""Relative difference below which two settings count as equally fast: runs differ by as much."""
+"""Relative difference below which two settings count as equally good: runs differ by as much."""
 
-_PAST_THE_BEST = 1.1  # values of an ordered knob beyond one that is this much slower are left out
+_PAST_THE_BEST = 1.1  # values of an ordered knob beyond one that is this much worse are left out
 
 
 @dataclass(frozen=True)
@@ -21,30 +21,30 @@ class Effect:
 
     Attributes:
         knob: Its name.
-        value: Its fastest value; ``None`` if the program's own environment is as fast.
-        speedup: How many times as fast this makes the program.
+        value: Its best value; ``None`` if the program's own environment is as good.
+        gain: How many times less of the objective the program needs with it.
     """
 
     knob: str
     value: ParamValue
-    speedup: float
+    gain: float
 
 
 class Descent:
     """Coordinate descent over the knobs.
 
-    It keeps no state but the times, so it goes on where an interrupted study ended.
+    It keeps no state but the costs, so it goes on where an interrupted study ended.
 
     Args:
         knobs: The knobs, those first that usually matter most.
-        times: Seconds of each setting that was tried; infinite if it failed, or was given up as
-            too slow. The empty setting, the program's own environment, is among them.
+        costs: Figure to minimise of each setting that was tried; infinite if it failed, or was
+            given up as worse. The empty setting, the program's own environment, is among them.
     """
 
-    def __init__(self, knobs: Sequence[Knob], times: Sequence[tuple[Params, float]]) -> None:
+    def __init__(self, knobs: Sequence[Knob], costs: Sequence[tuple[Params, float]]) -> None:
         self._knobs = knobs
-        self._times: Mapping[frozenset[tuple[str, ParamValue]], float] = {
-            frozenset(setting.items()): seconds for setting, seconds in times
+        self._costs: Mapping[frozenset[tuple[str, ParamValue]], float] = {
+            frozenset(setting.items()): cost for setting, cost in costs
         }
         self.best: dict[str, ParamValue] = {}
         self.effects: list[Effect] = []
@@ -65,11 +65,11 @@ class Descent:
                     if knob.ordered and _is_past_the_best(tried):
                         break
                     setting = {**rest, knob.name: value}
-                    seconds = self._time(setting)
-                    if seconds is None:
+                    cost = self._cost(setting)
+                    if cost is None:
                         yield setting
                         return
-                    tried[value] = seconds
+                    tried[value] = cost
                 self._adopt(knob, rest, tried)
             if self.best == before:
                 return
@@ -78,30 +78,29 @@ class Descent:
     def _adopt(
         self, knob: Knob, rest: Mapping[str, ParamValue], tried: Mapping[ParamValue, float]
     ) -> None:
-        """Change a knob if that is faster than the setting so far by more than the noise."""
-        so_far_s = self._time(self.best)
-        assert so_far_s is not None
+        """Change a knob if that is better than the setting so far by more than the noise."""
+        so_far = self._cost(self.best)
+        assert so_far is not None
         value = min(tried, key=lambda each: tried[each], default=None)
         if value is None:
             return
-        gain = so_far_s / tried[value]
-        unset_s = self._time(rest)
-        if gain > 1 + SLACK:
+        unset = self._cost(rest)
+        if so_far / tried[value] > 1 + SLACK:
             self.best = {**rest, knob.name: value}
         if knob.name not in {each.knob for each in self.effects}:
-            own = (unset_s or so_far_s) / tried[value]
+            own = (unset or so_far) / tried[value]
             found = own > 1 + SLACK
             self.effects.append(Effect(knob.name, value if found else None, max(own, 1.0)))
 
-    def _time(self, setting: Mapping[str, ParamValue]) -> float | None:
-        return self._times.get(frozenset(setting.items()))
+    def _cost(self, setting: Mapping[str, ParamValue]) -> float | None:
+        return self._costs.get(frozenset(setting.items()))
 
 
 def _is_past_the_best(tried: Mapping[ParamValue, float]) -> bool:
-    """Return whether the last two values were slower and slower than an earlier one."""
-    times = list(tried.values())
-    if len(times) < 3:
+    """Return whether the last two values were worse and worse than an earlier one."""
+    costs = list(tried.values())
+    if len(costs) < 3:
         return False
-    best = min(times[:-2])
+    best = min(costs[:-2])
     finite = math.isfinite(best)
-    return finite and times[-1] > times[-2] > _PAST_THE_BEST * best
+    return finite and costs[-1] > costs[-2] > _PAST_THE_BEST * best

@@ -27,18 +27,26 @@ def death(code: int) -> Failure | None:
     return TrialStatus.CRASHED, f"the program ended with {what}"
 
 
-def measurement(usage: Usage, train_s: float, wall_s: float, limits: MeasureConfig) -> Measurement:
+def measurement(
+    usage: Usage,
+    train_s: float,
+    train_cpu_s: float | None,
+    wall_s: float,
+    limits: MeasureConfig,
+) -> Measurement:
     """Return the figures of a run.
 
     Args:
         usage: What its processes used.
         train_s: Seconds of the part that is compared.
+        train_cpu_s: CPU seconds of this part; ``None`` if they were not followed.
         wall_s: Seconds of the whole run.
         limits: When it counts as disturbed.
     """
     return Measurement(
         setup_time_s=max(0.0, wall_s - train_s),
         train_time_s=train_s,
+        train_cpu_s=train_cpu_s,
         test_time_s=0.0,
         wall_time_s=wall_s,
         cpu_user_s=usage.user_s,

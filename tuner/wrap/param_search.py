@@ -1,4 +1,4 @@
-"""The search for params: as fast as possible, without a loss of what the program reaches."""
+"""The search for params: as little time, or memory, without a loss of what is reached."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from tuner.search.constrained import Told, propose
 from tuner.values.trial import ParamValue, TrialResult, TrialStatus
 from tuner.wrap.goal import Goal
+from tuner.wrap.objective import Objective
 from tuner.wrap.params import ParamSpace
 
 _DRAWS = 30  # of the sampler, until all params count as tried
@@ -17,35 +18,42 @@ _DRAWS = 30  # of the sampler, until all params count as tried
 class ParamSearch:
     """Proposes params, and ranks those that were tried.
 
-    The wall time of a whole run is minimised; to reach less than the program does by itself
-    violates the constraint.
+    The objective's figure of a whole run is minimised; to reach less than the program does by
+    itself violates the constraint.
 
     Args:
         space: The params.
         goal: The figure that must not get worse.
         needed: What the program reaches by itself, with more as better.
         runs: All runs with other params so far.
+        objective: What is minimised.
     """
 
     def __init__(
-        self, space: ParamSpace, goal: Goal, needed: float, runs: Sequence[TrialResult]
+        self,
+        space: ParamSpace,
+        goal: Goal,
+        needed: float,
+        runs: Sequence[TrialResult],
+        objective: Objective = Objective.TIME,
     ) -> None:
         self._space, self._goal, self._needed, self._runs = space, goal, needed, runs
+        self._objective = objective
 
     @property
     def finalists(self) -> list[TrialResult]:
-        """The runs that lost nothing, the fastest first."""
+        """The runs that lost nothing, the best first."""
         kept = [
             each
             for each in self._runs
             if each.status is TrialStatus.COMPLETE and self._violation(each) <= 0
         ]
-        return sorted(kept, key=_wall_s)
+        return sorted(kept, key=self._cost)
 
     @property
-    def best_s(self) -> float:
-        """Wall time of the fastest run that lost nothing; infinite without one."""
-        return min(map(_wall_s, self.finalists), default=math.inf)
+    def best(self) -> float:
+        """The objective's figure of the best run that lost nothing; infinite without one."""
+        return min(map(self._cost, self.finalists), default=math.inf)
 
     def next(self) -> dict[str, ParamValue] | None:
         """Return the params to try next; ``None`` if none are left that were not tried."""
@@ -57,7 +65,7 @@ class ParamSearch:
         # worse than any that ended well
         failed = 2 * max([*falls_short, abs(self._needed)]) or 1.0
         told = [
-            Told(params, _wall_s(each), min(self._violation(each), failed))
+            Told(params, self._cost(each), min(self._violation(each), failed))
             for params, each in zip(tried, self._runs, strict=True)
         ]
         proposals = map(self._space.rounded, islice(propose(self._space.space, told), _DRAWS))
@@ -68,6 +76,6 @@ class ParamSearch:
         reached = self._goal.of(run) if run.usable else None
         return math.inf if reached is None else self._needed - reached
 
-
-def _wall_s(run: TrialResult) -> float:
-    return run.measurement.wall_time_s if run.measurement else math.inf
+    def _cost(self, run: TrialResult) -> float:
+        """Return the figure of a run, or of what was run of it; infinite if it never began."""
+        return self._objective.of_whole(run.measurement) if run.measurement else math.inf

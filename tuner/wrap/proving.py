@@ -1,4 +1,4 @@
-"""The proof: the program as it is and the fastest settings run in turns."""
+"""The proof: the program as it is and the best settings run in turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from tuner.storage.study_folder import StudyFolder
 from tuner.values.trial import Params, Trial, TrialKind, TrialResult
 from tuner.verification.noninferiority import candidate_alpha
-from tuner.wrap.comparison import CONFIDENCE, Pair, compare, is_hopeless, seconds
+from tuner.wrap.comparison import CONFIDENCE, Pair, compare, is_hopeless
+from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
 from tuner.wrap.result import Tested
 
@@ -26,13 +27,19 @@ class Proving:
     Args:
         folder: The study's folder.
         program: The program.
+        objective: What is minimised.
         measure: Runs and keeps a trial.
     """
 
     def __init__(
-        self, folder: StudyFolder, program: Program, measure: Callable[[Trial], TrialResult]
+        self,
+        folder: StudyFolder,
+        program: Program,
+        objective: Objective,
+        measure: Callable[[Trial], TrialResult],
     ) -> None:
         self._folder, self._program, self._measure = folder, program, measure
+        self._objective = objective
 
     @property
     def begun(self) -> bool:
@@ -89,7 +96,7 @@ class Proving:
             own = number % 4 in (0, 3)
             setting = {} if own else plan["setting"]
             trial = Trial(number, setting, TrialKind.VERIFY, seed=_FIRST_SEED + number)
-            if math.isinf(seconds(self._measure(trial))):
+            if math.isinf(self._objective.of(self._measure(trial))):
                 return
 
     def _is_hopeless(self, place: int) -> bool:
@@ -104,12 +111,13 @@ class Proving:
 
     def _tested(self, place: int) -> Tested:
         plan = self._plans[place]
-        runs = self._runs()
+        runs, cost = self._runs(), self._objective.of
         numbers = range(_PER_SETTING * place, _PER_SETTING * (place + 1))
         of_plan = [runs[each] for each in numbers if each in runs]
-        failed = next((each for each in of_plan if math.isinf(seconds(each))), None)
+        failed = next((each for each in of_plan if math.isinf(cost(each))), None)
         changed = bool(self._program.params.part_of(plan["setting"]))
-        proof = compare(self._pairs(place), self._program.goal, self._alpha(place))
+        goal, alpha = self._program.goal, self._alpha(place)
+        proof = compare(self._pairs(place), goal, alpha, self._objective)
         return Tested(plan["setting"], None if failed else proof, failed, changed)
 
     def _runs(self) -> dict[int, TrialResult]:
@@ -121,6 +129,6 @@ class Proving:
         for number in range(first, first + 2 * int(self._plans[place]["pairs"]), 2):
             both = [runs[each] for each in (number, number + 1) if each in runs]
             both.sort(key=lambda each: bool(each.trial.params))
-            if len(both) == 2 and all(math.isfinite(seconds(each)) for each in both):
+            if len(both) == 2 and all(math.isfinite(self._objective.of(each)) for each in both):
                 found.append((both[0], both[1]))
         return found

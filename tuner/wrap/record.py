@@ -53,6 +53,7 @@ class Record:
             self.facts["sandbox"] = "off"
         identity = {
             "program": program.identity(),
+            "objective": request.objective.value,
             "machine": measure.fingerprint(self.facts),
             "knobs": [repr(request.knobs), request.without],
             "cores": self.cores,
@@ -72,6 +73,7 @@ class Record:
             tags={
                 "fingerprint": measure.fingerprint(self.facts),
                 "program": program.name,
+                "objective": request.objective.value,
                 "command": shlex.join(program.argv),
                 **{f"machine.{name}": value for name, value in self.facts.items()},
             },
@@ -116,6 +118,7 @@ class Record:
         metrics = {"elapsed_s": result.elapsed_s}
         if result.proof:
             metrics["speedup"] = result.proof.speedup.value
+            metrics["gain"] = result.proof.gain.value
         self._outbox.finish(
             [folder / name for name in files],
             {f"environment.{name}": value for name, value in result.variables.items()},

@@ -8,13 +8,21 @@ from typing import Any
 
 from tuner.measure import fingerprint
 from tuner.progress import format_seconds, printable
-from tuner.values.trial import Params, Trial, TrialKind, TrialResult, TrialStatus, param_variables
+from tuner.values.trial import (
+    Interval,
+    Params,
+    Trial,
+    TrialKind,
+    TrialResult,
+    TrialStatus,
+    param_variables,
+)
 from tuner.wrap.comparison import Proof
+from tuner.wrap.objective import Objective
 from tuner.wrap.params import holes
 from tuner.wrap.result import Tested, WrapResult
 
 VERSION = 1
-SPEED_ONLY = "speed only; accuracy not checked"
 
 
 def describe(result: WrapResult) -> str:
@@ -47,14 +55,16 @@ def document(result: WrapResult) -> dict[str, Any]:
         "environment": result.variables,
         "params": result.program.params.part_of(result.best),
         "proven": result.proven,
-        "speedup": [proof.speedup.value, proof.speedup.low, proof.speedup.high] if proof else None,
+        "objective": result.objective.value,
+        "gain": _ends(proof.gain) if proof else None,
+        "costs": list(proof.costs) if proof else None,
+        "speedup": _ends(proof.speedup) if proof else None,
         "pairs": proof.pairs if proof else 0,
         "accuracy": accuracy(result),
         "no_loss": proof.no_loss if proof else None,
         "goal": result.program.goal.name,
         "knobs": [
-            {"name": each.knob, "value": each.value, "speedup": each.speedup}
-            for each in result.effects
+            {"name": each.knob, "value": each.value, "gain": each.gain} for each in result.effects
         ],
         "runs": [
             {
@@ -64,6 +74,10 @@ def document(result: WrapResult) -> dict[str, Any]:
                 "status": each.status.value,
                 "reason": each.reason,
                 "seconds": each.measurement.train_time_s if each.measurement else None,
+                "cpu_s": each.measurement.train_cpu_s if each.measurement else None,
+                "peak_memory_bytes": each.measurement.peak_memory_bytes
+                if each.measurement
+                else None,
                 "accuracy": each.val_accuracy,
                 "figures": dict(each.reported),
             }
@@ -83,7 +97,8 @@ def accuracy(result: WrapResult) -> str:
 def _kept(result: WrapResult, proof: Proof | None) -> str:
     goal = result.program.goal
     if proof is None or proof.reached is None:
-        return SPEED_ONLY
+        checked = "speed" if result.objective is Objective.TIME else result.objective.used
+        return f"{checked} only; accuracy not checked"
     own, changed = map(goal.shown, proof.reached)
     kept = "no loss is proven" if proof.no_loss else "no loss is not proven"
     if proof.no_loss is None:
@@ -95,6 +110,8 @@ def _headline(result: WrapResult) -> Iterator[str]:
     """Yield the answer in a sentence, and the command to use if there is one."""
     proof, name, chosen = result.proof, printable(result.program.name), result.chosen
     without_loss = f" at no loss of {result.program.goal.name}"
+    objective = result.objective
+    is_better = "is faster" if objective is Objective.TIME else f"uses less {objective.used}"
     if chosen and chosen.failed:
         status, reason = chosen.failed.status.value, printable(chosen.failed.reason)
         yield f"{name}: nothing is proven, as a run of the proof failed: {status}: {reason}."
@@ -105,20 +122,20 @@ def _headline(result: WrapResult) -> Iterator[str]:
     elif proof is None and result.program.params:
         tried = sum(_changed(result, each) for each in _searched(result))
         yield (
-            f"{name}: nothing was found that is faster{without_loss}, among {tried} runs with "
+            f"{name}: nothing was found that {is_better}{without_loss}, among {tried} runs with "
             "other params; --budget gives it more seconds."
         )
     elif proof is None:
-        yield f"{name}: no setting was found that is faster than its own environment."
+        yield f"{name}: no setting was found that {is_better} than its own environment."
     elif not result.proven:
         sought = without_loss if result.program.params else ""
         yield (
-            f"{name}: no setting is proven to be faster{sought}; the best makes it "
-            f"{_interval(proof)} as fast."
+            f"{name}: no setting is proven to {objective.better}{sought}; the best makes it "
+            f"{_gained(objective, proof, 'run', 'use')}."
         )
     else:
         found = without_loss if chosen and chosen.changes_params else ""
-        yield f"{name} runs {_interval(proof)} as fast{found} with"
+        yield f"{name} {_gained(objective, proof, 'runs', 'uses')}{found} with"
         yield ""
         yield f"    {command_line(result)}"
         yield ""
@@ -128,11 +145,13 @@ def _notes(result: WrapResult) -> Iterator[str]:
     """Yield what has to be known beside the answer."""
     known = accuracy(result)
     yield f"Measured: {_measured(result)}. {known[0].upper()}{known[1:]}."
+    if result.proof and result.objective is not Objective.TIME:
+        yield _price(result.proof)
     if result.program.params and result.chosen and result.chosen.always_alike:
         yield "Nothing can be proven of other seeds: let the program take {seed} or TUNER_SEED."
     yield from (_other(result, each) for each in result.tested if each is not result.chosen)
     disturbed = sum(bool(each.measurement and each.measurement.disturbed) for each in result.runs)
-    if disturbed:
+    if disturbed and result.objective is not Objective.MEMORY:
         yield (
             f"Others disturbed {disturbed} of {len(result.runs)} runs; a quiet machine, or "
             "--cores that nothing else uses, gives surer answers."
@@ -158,37 +177,79 @@ def _other(result: WrapResult, tested: Tested) -> str:
     elif tested.proof is None:
         found = "its runs are not done"
     else:
-        found = f"{_interval(tested.proof)} as fast; {_kept(result, tested.proof)}"
+        gained = _gained(result.objective, tested.proof, "runs", "uses")
+        found = f"{gained}; {_kept(result, tested.proof)}"
     return f"Tested as well: {_setting(tested.setting)}: {found}."
 
 
-def _interval(proof: Proof) -> str:
-    speedup = proof.speedup
+def _gained(objective: Objective, proof: Proof, runs: str, uses: str) -> str:
+    """Return what a setting gains in words; ``runs`` and ``uses`` are the verbs as they fit in."""
+    gain = f"{proof.gain.value:.2f} times"
+    sure = _sure(proof, proof.gain)
+    if objective is Objective.TIME:
+        return f"{runs} {gain} ({sure}) as fast"
+    unit = "MiB" if objective is Objective.MEMORY else "s"
+    own, changed = map(objective.shown, proof.costs)
     return (
-        f"{speedup.value:.2f} times ({100 * proof.confidence:.4g} % interval {speedup.low:.2f} to "
-        f"{speedup.high:.2f}, {proof.pairs} pairs of runs)"
+        f"{uses} {gain} less {objective.used} ({changed} {unit} instead of {own} {unit}; {sure})"
     )
+
+
+def _sure(proof: Proof, ratio: Interval) -> str:
+    return (
+        f"{100 * proof.confidence:.4g} % interval {ratio.low:.2f} to {ratio.high:.2f}, "
+        f"{proof.pairs} pairs of runs"
+    )
+
+
+def _price(proof: Proof) -> str:
+    """Return what a setting that was not chosen for its time does to the time."""
+    speedup = proof.speedup
+    if speedup.high < 1:
+        longer = Interval(1 / speedup.value, 1 / speedup.high, 1 / speedup.low)
+        return f"It takes {longer.value:.2f} times as long ({_sure(proof, longer)})."
+    if speedup.low > 1:
+        return f"It also runs {speedup.value:.2f} times as fast ({_sure(proof, speedup)})."
+    return (
+        f"No difference in time is proven: {speedup.value:.2f} times as fast "
+        f"({_sure(proof, speedup)})."
+    )
+
+
+def _ends(ratio: Interval) -> list[float]:
+    return [ratio.value, ratio.low, ratio.high]
 
 
 def _measured(result: WrapResult) -> str:
     whole_runs = result.chosen and result.proof and result.proof.reached
+    of = {
+        Objective.TIME: "the wall time",
+        Objective.CPU: "the CPU time of all processes",
+        Objective.MEMORY: "the peak memory of all processes",
+    }[result.objective]
     if result.window is None or whole_runs:
-        return "the wall time of whole runs"
+        return f"{of} of whole runs"
     source = result.source.removeprefix("hook ")
     by = {"output": "its output", "reports": "its own reports"}.get(source, source)
     window = result.window
-    return f"{window.steps:,} steps after the first {window.first:,}, counted by {printable(by)}"
+    if result.objective is Objective.MEMORY:
+        return (
+            f"{of} up to step {window.last:,}, counted by {printable(by)}; what comes later was "
+            "not seen"
+        )
+    steps = f"{window.steps:,} steps after the first {window.first:,}, counted by {printable(by)}"
+    return steps if result.objective is Objective.TIME else f"{of} in {steps}"
 
 
 def _knobs(result: WrapResult) -> Iterator[str]:
     if not result.effects:
         return
     yield "What mattered (one run of each setting, so a hint and no proof):"
-    for each in sorted(result.effects, key=lambda each: -each.speedup):
+    for each in sorted(result.effects, key=lambda each: -each.gain):
         if each.value is None:
             yield f"  {each.knob:<24}no effect"
         else:
-            yield f"  {each.knob:<24}{each.speedup:.2f} times as fast with {each.value}"
+            yield f"  {each.knob:<24}{each.gain:.2f} {_times(result)} with {each.value}"
 
 
 def _settings(result: WrapResult) -> Iterator[str]:
@@ -196,21 +257,18 @@ def _settings(result: WrapResult) -> Iterator[str]:
     runs = [each for each in _searched(result) if not _changed(result, each)]
     if not runs or runs[0].measurement is None:
         return
-    own_s = runs[0].measurement.train_time_s
-    rows = [("setting", "seconds", "times as fast", "threads", "")]
+    objective = result.objective
+    own = objective.of(runs[0])
+    rows = [("setting", *_headings(result), "threads", "")]
     for each in runs:
-        measured = each.measurement
+        measured, cost = each.measurement, objective.of(each)
+        setting = _setting(each.trial.params)
         if measured is None or each.status is not TrialStatus.COMPLETE:
-            figures = ("", "", "", f"{each.status.value}: {printable(each.reason)}")
+            rows.append(_failed(result, setting, "", each))
         else:
-            train_s = measured.train_time_s
-            figures = (
-                format_seconds(train_s),
-                _ratio(own_s, train_s),
-                str(measured.threads_seen or ""),
-                measured.disturbed,
-            )
-        rows.append((_setting(each.trial.params), *figures))
+            figures = _figures(result, own, cost, measured.train_time_s)
+            threads = str(measured.threads_seen or "")
+            rows.append((setting, *figures, threads, measured.disturbed))
     yield from _table(rows)
 
 
@@ -220,24 +278,41 @@ def _params(result: WrapResult) -> Iterator[str]:
     changed = [each for each in runs if _changed(result, each)]
     if not changed or runs[0].measurement is None:
         return
-    own_s = runs[0].measurement.wall_time_s
-    rows = [("params", "seconds", "times as fast", goal.name, "")]
+    objective = result.objective
+    own = objective.of_whole(runs[0].measurement)
+    rows = [("params", *_headings(result), goal.name, "")]
     for each in (runs[0], *changed):
         figure, measured = goal.of(each), each.measurement
         shown = "" if figure is None else goal.shown(figure)
         params = _setting(result.program.params.part_of(each.trial.params))
         if measured is None or each.status is not TrialStatus.COMPLETE:
-            note = f"{each.status.value}: {printable(each.reason)}"
-            rows.append((params, "", "", shown, note))
+            rows.append(_failed(result, params, shown, each))
         else:
-            wall_s = measured.wall_time_s
-            faster = _ratio(own_s, wall_s)
-            rows.append((params, format_seconds(wall_s), faster, shown, measured.disturbed))
+            figures = _figures(result, own, objective.of_whole(measured), measured.wall_time_s)
+            rows.append((params, *figures, shown, measured.disturbed))
     yield from _table(rows)
 
 
-def _ratio(own_s: float, train_s: float) -> str:
-    return f"{own_s / train_s:.2f}" if train_s else ""
+def _times(result: WrapResult) -> str:
+    return "times as fast" if result.objective is Objective.TIME else "times less"
+
+
+def _headings(result: WrapResult) -> list[str]:
+    """Return the headings of what is minimised, and of the time if that is something else."""
+    price = [] if result.objective is Objective.TIME else [Objective.TIME.unit]
+    return [result.objective.unit, _times(result), *price]
+
+
+def _figures(result: WrapResult, own: float, cost: float, took_s: float) -> list[str]:
+    """Return the figures below ``_headings``."""
+    price = [] if result.objective is Objective.TIME else [format_seconds(took_s)]
+    return [result.objective.shown(cost), f"{own / cost:.2f}" if cost else "", *price]
+
+
+def _failed(result: WrapResult, name: str, shown: str, run: TrialResult) -> tuple[str, ...]:
+    """Return the row of a run that has no figures."""
+    empty = [""] * len(_headings(result))
+    return name, *empty, shown, f"{run.status.value}: {printable(run.reason)}"
 
 
 def _searched(result: WrapResult) -> list[TrialResult]:
@@ -250,8 +325,8 @@ def _changed(result: WrapResult, run: TrialResult) -> bool:
     return bool(result.program.params.part_of(run.trial.params))
 
 
-def _table(rows: Sequence[tuple[str, str, str, str, str]]) -> Iterator[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     for name, *figures, note in rows:
         shown = "  ".join(
             f"{each:>{width}}" for each, width in zip(figures, widths[1:], strict=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.wrap.knobs import Knob
+from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
 
 
@@ -15,6 +16,7 @@ class Request:
 
     Attributes:
         program: The program.
+        objective: What is minimised.
         budget_s: Seconds for the study; 0 for 5 minutes, or ten runs of a program whose progress
             cannot be seen.
         cores: CPUs that it may use, such as ``0-3``; empty for all.
@@ -26,6 +28,7 @@ class Request:
     """
 
     program: Program
+    objective: Objective = Objective.TIME
     budget_s: float = 0.0
     cores: str = ""
     knobs: tuple[Knob, ...] = ()

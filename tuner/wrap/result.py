@@ -9,6 +9,7 @@ from tuner.values.trial import Params, TrialResult
 from tuner.wrap.comparison import Proof
 from tuner.wrap.descent import Effect
 from tuner.wrap.knobs import Knob, variables_of
+from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
 from tuner.wrap.steps import Window
 
@@ -31,10 +32,10 @@ class Tested:
 
     @property
     def proven(self) -> bool:
-        """Whether it is proven to be faster, and to lose nothing if it changes params."""
+        """Whether it is proven to be better, and to lose nothing if it changes params."""
         if self.proof is None or self.failed:
             return False
-        return self.proof.faster and (self.proof.no_loss is True or not self.changes_params)
+        return self.proof.better and (self.proof.no_loss is True or not self.changes_params)
 
     @property
     def always_alike(self) -> bool:
@@ -48,11 +49,11 @@ class WrapResult:
 
     Attributes:
         program: The program.
+        objective: What was minimised.
         runs: All runs: as it is, with each setting, and those of the proof.
         window: The steps that were timed; ``None`` if whole runs were.
         source: Where the progress came from; empty without any.
-        found: The fastest setting of the search; empty if none is faster than the program as it
-            is.
+        found: The best setting of the search; empty if none is better than the program as it is.
         knobs: The knobs of the program.
         effects: What each knob changed.
         tested: The settings that were compared with the program as it is, in order.
@@ -62,6 +63,7 @@ class WrapResult:
     """
 
     program: Program
+    objective: Objective
     runs: Sequence[TrialResult]
     window: Window | None
     source: str
@@ -75,7 +77,7 @@ class WrapResult:
 
     @property
     def best(self) -> Params:
-        """The setting that was proven or tested, else the fastest that was found."""
+        """The setting that was proven or tested, else the best that was found."""
         return self.chosen.setting if self.chosen else self.found
 
     @property
@@ -99,5 +101,5 @@ class WrapResult:
 
     @property
     def proven(self) -> bool:
-        """Whether a setting is proven to be faster."""
+        """Whether a setting is proven to be better."""
         return self.chosen is not None and self.chosen.proven

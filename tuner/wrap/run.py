@@ -36,7 +36,9 @@ from tuner.values.trial import Trial, TrialResult, TrialStatus
 from tuner.wrap.ending import MAX_BYTES, death, measurement
 from tuner.wrap.inside import environment, inside
 from tuner.wrap.knobs import PRELOAD, Knob, variables_of
+from tuner.wrap.objective import Objective
 from tuner.wrap.program import STOP, Program, environment_of
+from tuner.wrap.spending import PSS_EVERY_S, Spending
 from tuner.wrap.steps import Progress, Window, choose_window, steady_s
 
 MAX_OUTPUT_BYTES = 256 * 2**20
@@ -51,6 +53,11 @@ _IDLE = 0.01  # of a core, below which nothing computes
 _LEAST_S = 1.0  # of steps, for a program that is over before more were measured
 _GRACE_S = 2.0  # between telling a program to stop, SIGTERM and SIGKILL
 _KEPT_BYTES = 2**20  # of the output
+_WORSE = {
+    Objective.TIME: "slower than the best so far",
+    Objective.CPU: "uses more CPU time than the best so far",
+    Objective.MEMORY: "uses more memory than the best so far",
+}
 # runs the program, tells how it ended, and lives on with its CPU time until it is killed
 _HOLD = 'trap : TERM; "$@" </dev/null; echo $? >&0; read -r _'
 
@@ -63,15 +70,15 @@ class Aim:
         window: Steps to measure; ``None`` to choose them by ``measured_s``.
         measured_s: Seconds of steady steps to measure; infinite for none.
         whole: Whether the program runs to its end; its wall time counts if no steps do.
-        beaten_s: Seconds for the steps, or the whole program, after which it is given up as too
-            slow.
+        beaten: Figure of the objective, for the steps or the whole program, above which it is
+            given up as worse than the best.
         time_limit_s: Seconds after which it is killed.
     """
 
     window: Window | None = None
     measured_s: float = math.inf
     whole: bool = False
-    beaten_s: float = math.inf
+    beaten: float = math.inf
     time_limit_s: float = math.inf
 
     @property
@@ -110,6 +117,7 @@ class Runner:
         cores: CPUs that it may use.
         memory_limit_bytes: Memory at which a run is ended.
         limits: When a measurement counts as disturbed.
+        objective: What is minimised.
         tell: Called with the steps and seconds of a run so far.
         knobs: The knobs that settings are of.
         in_percent: Whether the program tells accuracies in per cent; ``None`` if that is unknown.
@@ -121,6 +129,7 @@ class Runner:
     cores: tuple[int, ...]
     memory_limit_bytes: int
     limits: MeasureConfig
+    objective: Objective = Objective.TIME
     tell: Callable[[Trial, int, float], None] = lambda _trial, _steps, _seconds: None
     knobs: Sequence[Knob] = field(default_factory=tuple)
     in_percent: bool | None = None
@@ -181,10 +190,14 @@ class _Watch:
         self._monitor = ResourceMonitor(
             self._process.pid, runner.cores, runner.limits.sample_interval_s, ends_itself=True
         )
+        if runner.objective is Objective.MEMORY:
+            self._monitor.pss_every_s = PSS_EVERY_S
+        self._spending = Spending(runner.objective, self._monitor, aim.beaten, aim.steps)
         self._monitor.start()
         self._monitor.begin_training()
         self._window = aim.window
         self._steady_s: float | None = None
+        self._steady_cpu_s: float | None = None
         self._ended_s = 0.0
         self._mapped: set[str] = set()
         self._reached: set[str] = set()
@@ -224,16 +237,26 @@ class _Watch:
         """Return whether the steps to be measured are done."""
         if self._steady_s is not None:
             return True
-        marks = self._progress.marks
-        if self._window is None and self._aim.steps:
-            self._window = choose_window(marks, self._aim.measured_s)
-            if self._window is None and self._ended_s:
+        marks, window = self._progress.marks, self._window
+        seen = bool(window and marks and marks[-1].step >= window.last)
+        self._spending.follow(marks, at_the_end=seen or self._code is not None)
+        if window is None and self._aim.steps:
+            window = choose_window(marks, self._aim.measured_s)
+            if window is None and self._ended_s:
                 short = choose_window(marks, min(_LEAST_S, self._aim.measured_s))
-                self._window = short and short.shortened()
+                window = short and short.shortened()
+            self._window = window if window and self._shows_steps(window) else None
         if self._window is not None and marks and marks[-1].step >= self._window.last:
             self._steady_s = steady_s(marks, self._window)
+            self._steady_cpu_s = self._spending.cpu_s(self._window)
             self._start_s = time.monotonic() - self._began_s - (self._steady_s or 0.0)
         return self._steady_s is not None
+
+    def _shows_steps(self, window: Window) -> bool:
+        """Return whether what is minimised is known of the steps in a window."""
+        if self._runner.objective is Objective.MEMORY:  # the peak is that of the run so far
+            return not self._ended_s
+        return self._runner.objective is Objective.TIME or self._spending.cpu_s(window) is not None
 
     def _shortage(self, measured: bool) -> Failure | None:
         """Return what is wrong with a program that ended before the steps to be measured."""
@@ -258,8 +281,8 @@ class _Watch:
         took_s = now - self._began_s
         marks = self._progress.marks
         self._runner.tell(self._trial, self._steps_done(), took_s)
-        if self._is_beaten(took_s):
-            return TrialStatus.STOPPED, "slower than the best so far"
+        if self._spending.is_beaten(marks, self._window, took_s):
+            return TrialStatus.STOPPED, _WORSE[self._runner.objective]
         if took_s > self._aim.time_limit_s:
             return TrialStatus.TIMEOUT, f"not done after {self._aim.time_limit_s:.0f} s"
         size = os.fstat(self._output.fileno()).st_blocks * BLOCK_BYTES
@@ -285,20 +308,6 @@ class _Watch:
         marks = self._progress.marks
         silent = not self._aim.steps and self._progress.source.startswith("hook")
         return 0 if silent or not marks else marks[-1].step
-
-    def _is_beaten(self, took_s: float) -> bool:
-        if self._aim.beaten_s == math.inf:
-            return False
-        if not self._aim.steps:
-            return took_s > self._aim.beaten_s
-        marks, window = self._progress.marks, self._window
-        if window is None or not marks or marks[-1].step <= window.first:
-            return False
-        part = Window(window.first, min(window.last, marks[-1].step))
-        spent_s = steady_s(marks, part) or 0.0
-        # a third has to be seen, as the first steps may be slow
-        enough = 3 * part.steps >= window.steps or spent_s > self._aim.beaten_s
-        return enough and spent_s * window.steps > self._aim.beaten_s * part.steps
 
     def _is_hung(self, now: float, alive: tuple[int, int]) -> bool:
         """Return whether the program has shown no sign of life for too long."""
@@ -385,6 +394,11 @@ class _Watch:
         ended = self._code is not None or failure is not None
         wall_s = (self._ended_s or time.monotonic()) - self._began_s
         train_s = wall_s if self._steady_s is None else self._steady_s
+        cpu_s = self._steady_cpu_s
+        if self._steady_s is None:
+            cpu_s = usage.user_s + usage.system_s
+        elif failure is None and cpu_s is None and self._runner.objective is Objective.CPU:
+            status, reason = TrialStatus.INVALID, "the CPU time of its steps was not seen"
         if failure is None and train_s > wall_s:
             status, reason = (
                 TrialStatus.INVALID,
@@ -398,7 +412,7 @@ class _Watch:
             # what a run that was cut short reached is not what the program reaches
             val_accuracy=self._progress.accuracy if ended else None,
             reported=dict(self._progress.figures) if ended else {},
-            measurement=measurement(usage, train_s, wall_s, self._runner.limits),
+            measurement=measurement(usage, train_s, cpu_s, wall_s, self._runner.limits),
             log_tail="" if status.usable else tail,
         )
 

@@ -1,8 +1,9 @@
-"""A study of a program: run it as it is, try settings and params, and prove the fastest."""
+"""A study of a program: run it as it is, try settings and params, and prove the best."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,11 @@ from tuner.trials.session import remove_worker_folders
 from tuner.trials.setup import claim_cores
 from tuner.values.errors import ConfigError, NoTrialSucceeded
 from tuner.values.trial import Params, Trial, TrialKind, TrialResult
-from tuner.wrap.comparison import MIN_PAIRS, seconds
-from tuner.wrap.descent import Descent
+from tuner.wrap.comparison import MIN_PAIRS
+from tuner.wrap.descent import SLACK, Descent
 from tuner.wrap.goal import Goal
 from tuner.wrap.knobs import Knob, find_knobs, knob_names
+from tuner.wrap.objective import Objective
 from tuner.wrap.param_search import ParamSearch
 from tuner.wrap.proving import Proving
 from tuner.wrap.record import Record
@@ -25,7 +27,7 @@ from tuner.wrap.result import WrapResult
 from tuner.wrap.run import Aim, Runner, Seen
 from tuner.wrap.steps import Window
 
-_BEATEN = 1.3  # times as slow as the best so far: such a run is ended
+_BEATEN = 1.3  # times as much as the best so far: such a run is ended
 _PAIRS = 10  # of interleaved runs, if there is time
 _KEPT_PAIRS = 5  # for which the search leaves time: three have an interval twice as wide
 _RESERVED = 0.4  # of the budget, at most, for these
@@ -40,10 +42,11 @@ _FIRST_LIMIT_S = 24 * 3600.0
 _AROUND_S = 0.3  # of each run, outside the program
 _SLOWEST = 20.0  # times as long as the first run: then a run hangs
 _MEMORY_SHARE = 0.8
+_SEEN_S = {Objective.MEMORY: 0.5, Objective.CPU: 0.1}  # least that a program has to show: samples
 
 
 def wrap(request: Request, progress: StudyProgress) -> WrapResult:
-    """Find and prove a program's fastest runtime setting, or resume an interrupted study.
+    """Find and prove a program's best runtime setting, or resume an interrupted study.
 
     Raises:
         ConfigError: Something asked for cannot be used.
@@ -71,13 +74,15 @@ class _Study:
             self._record.cores,
             int(_MEMORY_SHARE * measure.total_memory_bytes()),
             MeasureConfig(),
+            request.objective,
             tell=progress.trial_progress,
         )
         measure.kill_marked(f"{self._folder.marker}/")
         remove_worker_folders(self._folder.trials)
         find_knobs([], 1, [], own=request.knobs, without=request.without)  # refuses unknown names
         self._require_other_names()
-        self._proving = Proving(self._folder, request.program, self._prove_by)
+        self._objective = request.objective
+        self._proving = Proving(self._folder, request.program, self._objective, self._prove_by)
         self._knobs: list[Knob] = []
         self._window: Window | None = None
 
@@ -111,6 +116,8 @@ class _Study:
             self._progress.phase("default", "the program as it is")
             budget_s = self._request.budget_s or _IN_STEPS_S
             measured_s = min(max(_MEASURED * budget_s, _MEASURED_S[0]), _MEASURED_S[1])
+            if self._objective is Objective.MEMORY and self._reads_quality:
+                measured_s = math.inf  # no peak of a part of a run goes with that of whole runs
             trial = Trial(0, {}, TrialKind.DEFAULT)
             aim = Aim(
                 measured_s=measured_s,
@@ -127,6 +134,7 @@ class _Study:
             self._keep(result)
             self._folder.save(default=_facts_of(seen))
         self._require_quality()
+        self._require_enough_seen()
         facts = self._folder.facts["default"]
         self._window = Window(*facts["window"]) if facts["window"] else None
         self._runner.in_percent = facts["in_percent"]
@@ -175,6 +183,19 @@ class _Study:
             rf"(?P<{program.goal.name}>\S+)'"
         )
 
+    def _require_enough_seen(self) -> None:
+        """Raise ``ConfigError`` if the program is over too soon to see what is minimised."""
+        objective, measured = self._objective, self._first.measurement
+        assert measured is not None
+        seen_s, what = measured.wall_time_s, "ends after {:.2f} s"
+        if objective is Objective.CPU:
+            seen_s, what = objective.of_whole(measured), "uses {:.2f} s of CPU time"
+        if seen_s < _SEEN_S.get(objective, 0.0):
+            raise ConfigError(
+                f"the program {what.format(seen_s)}, too little to compare its {objective.used}; "
+                "let it train longer, or leave out --objective"
+            )
+
     @property
     def _first(self) -> TrialResult:
         return self._folder.results(TrialKind.DEFAULT)[0]
@@ -200,7 +221,9 @@ class _Study:
     # -- the search -------------------------------------------------------------------------------
 
     def _descent(self) -> Descent:
-        return Descent(self._knobs, [(each.trial.params, seconds(each)) for each in self._raced])
+        return Descent(
+            self._knobs, [(each.trial.params, self._objective.of(each)) for each in self._raced]
+        )
 
     @property
     def _raced(self) -> list[TrialResult]:
@@ -222,7 +245,8 @@ class _Study:
         if self._proving.begun:
             return
         while (setting := self._descent().next) is not None:
-            best_s = min(seconds(each) for each in self._raced)
+            best = min(self._raced, key=self._objective.of)
+            best_s = Objective.TIME.of(best)
             cost_s = self._cost_s(_BEATEN * best_s)
             kept_s = min(2 * _KEPT_PAIRS * self._cost_s(best_s), _RESERVED * self._budget_s)
             if self._request.program.params:
@@ -232,8 +256,8 @@ class _Study:
             aim = Aim(
                 window=self._window,
                 whole=not self._window,
-                beaten_s=_BEATEN * best_s,
-                time_limit_s=self._limit_s,
+                beaten=_BEATEN * self._objective.of(best),
+                time_limit_s=self._search_limit_s(kept_s),
             )
             self._measure(self._next_trial(setting), aim)
 
@@ -245,22 +269,47 @@ class _Study:
         setting = self._descent().best
         while True:
             search = self._param_search()
-            limit_s = min(self._wall_s, search.best_s)
-            kept_s = min(_KEPT_PAIRS * (self._wall_s + limit_s), _RESERVED * self._budget_s)
-            if self._left_s - limit_s < kept_s:
+            next_s = self._next_s(search)
+            kept_s = min(_KEPT_PAIRS * (self._wall_s + next_s), _RESERVED * self._budget_s)
+            if self._left_s - next_s < kept_s:
                 return
             params = search.next()
             if params is None:  # all were tried
                 return
             trial = self._next_trial({**setting, **params})
-            self._measure(trial, Aim(whole=True, beaten_s=limit_s, time_limit_s=self._limit_s))
+            limit_s = self._search_limit_s(kept_s)
+            beaten = self._beaten(search)
+            self._measure(trial, Aim(whole=True, beaten=beaten, time_limit_s=limit_s))
+
+    def _beaten(self, search: ParamSearch) -> float:
+        """Return the figure of a whole run above which other params are no better."""
+        assert self._first.measurement is not None
+        best = min(self._objective.of_whole(self._first.measurement), search.best)
+        # a run ended for its time costs no more than it, but one of equal memory is worth its end
+        return best if self._objective is Objective.TIME else (1 + SLACK) * best
+
+    def _next_s(self, search: ParamSearch) -> float:
+        """Return the wall time of the next run with other params: at most, or as is expected."""
+        best = next(iter(search.finalists), self._first).measurement
+        assert best is not None
+        choose = min if self._objective is Objective.TIME else max
+        return choose(self._wall_s, best.wall_time_s)
+
+    def _search_limit_s(self, kept_s: float) -> float:
+        """Return the wall time of a run of the search, which leaves time for the proof.
+
+        A run that is slow is ended as beaten, unless something else than time is minimised.
+        """
+        if self._objective is Objective.TIME:
+            return self._limit_s
+        return min(self._limit_s, self._left_s - kept_s)
 
     def _param_search(self) -> ParamSearch:
         program = self._request.program
         runs = [each for each in self._tried if program.params.part_of(each.trial.params)]
         needed = program.goal.of(self._first)
         assert needed is not None
-        return ParamSearch(program.params, program.goal, needed, runs)
+        return ParamSearch(program.params, program.goal, needed, runs, self._objective)
 
     def _next_trial(self, setting: Params) -> Trial:
         number = 1 + max(each.trial.number for each in self._tried)
@@ -279,9 +328,10 @@ class _Study:
         return start_s + train_s + _AROUND_S
 
     def _measure(self, trial: Trial, aim: Aim) -> TrialResult:
-        """Run a setting; once more if others disturbed it."""
+        """Run a setting; once more if others disturbed it, which changes no memory."""
         result, _ = self._runner.run(trial, aim)
-        if result.measurement and result.measurement.disturbed and result.usable:
+        times = self._objective is not Objective.MEMORY
+        if times and result.measurement and result.measurement.disturbed and result.usable:
             result, _ = self._runner.run(trial, aim)
         self._keep(result)
         return result
@@ -296,7 +346,7 @@ class _Study:
     # -- the proof --------------------------------------------------------------------------------
 
     def _prove(self) -> None:
-        """Run the fastest settings and the program as it is in turns."""
+        """Run the best settings and the program as it is in turns."""
         self._progress.phase("verify", "in turns with the program as it is")
         self._proving.run(self._finalists(), self._affordable_pairs)
 
@@ -320,7 +370,7 @@ class _Study:
     def _affordable_pairs(self, setting: Params, first: bool) -> int:
         """Return how many pairs of runs there is time for; enough for a proof of the first."""
         took = next(each for each in self._tried if each.trial.params == setting)
-        pair_s = self._cost_s(seconds(self._first)) + self._cost_s(seconds(took))
+        pair_s = sum(self._cost_s(Objective.TIME.of(each)) for each in (self._first, took))
         if self._proves_by_whole_runs:
             assert took.measurement is not None
             whole = self._request.program.params.part_of(setting) or not self._window
@@ -339,6 +389,7 @@ class _Study:
         program = self._request.program
         return WrapResult(
             program=program,
+            objective=self._objective,
             runs=self._record.runs,
             window=Window(*window) if window else None,
             source=str(default.get("source", "")),
