@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.wrap.samples import run
-from tuner.wrap.comparison import compare, is_hopeless
+from tuner.wrap.comparison import compare, differ, is_hopeless
 from tuner.wrap.goal import Goal
 
 
@@ -80,6 +80,16 @@ def test_a_figure_that_should_be_low_is_lost_by_being_higher():
     assert not is_hopeless(seen(own, (80.2, 80.3, 80.0)), goal, 10, 0.025)
     assert not is_hopeless(lost[:2], goal, 10, 0.025)
     assert not is_hopeless([], goal, 10, 0.025)
+
+
+def test_a_setting_that_changes_accuracy_by_more_than_seeds_is_told_apart():
+    own = [0.970, 0.971, 0.969, 0.9705]
+    assert differ(own, [0.95], Goal(), 0.05)
+    assert differ(own, [0.99, 0.991], Goal(), 0.05)
+    assert not differ(own, [0.972], Goal(), 0.05), "no more than seeds explain"
+    assert not differ([0.97, 0.90, 0.99], [0.95], Goal(), 0.05), "seeds differ by as much"
+    assert not differ([0.97] * 3, [0.9711], Goal(), 0.05), "less than what counts as a loss"
+    assert not differ([0.97] * 2, [0.5], Goal(), 0.05), "too few runs"
 
 
 def test_a_stricter_level_needs_a_clearer_proof():

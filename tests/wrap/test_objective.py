@@ -126,6 +126,18 @@ def test_memory_of_a_part_of_a_run_is_named_so():
     assert "the CPU time of all processes in 1,190 steps after the first 10, counted by" in text
 
 
+def test_a_runtime_setting_that_changes_accuracy_is_named():
+    told = found(Objective.TIME)
+    own = [run(2.0, accuracy=each) for each in (0.970, 0.971, 0.969)]
+    low, same = (run(1.0, accuracy=each, params=SMALL) for each in (0.95, 0.97))
+    text = describe(dataclasses.replace(told, runs=[OWN, *own, low]))
+    assert (
+        "The runtime setting SIZE small changes the accuracy by itself: 95.00 % against 97.00 %, "
+        "more than seeds explain."
+    ) in text
+    assert "by itself" not in describe(dataclasses.replace(told, runs=[OWN, *own, same]))
+
+
 def test_what_is_not_proven_is_not_claimed():
     text = describe(found(Objective.MEMORY, dataclasses.replace(OWN, trial=CHANGED.trial)))
     assert "true: no setting is proven to use less memory; the best makes it use 1.00" in text

@@ -16,8 +16,10 @@ import pytest
 from tuner.config.schema import MeasureConfig
 from tuner.measure import marked_processes, parse_cores
 from tuner.values.errors import ConfigError
-from tuner.values.trial import Trial, TrialStatus
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 from tuner.wrap import run as run_module
+from tuner.wrap.goal import Goal
+from tuner.wrap.hope import Hope
 from tuner.wrap.knobs import parse_knob
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
@@ -232,6 +234,25 @@ def test_steps_that_are_told_at_once_leave_the_whole_run_to_be_measured(folder):
     result, seen = run(folder, source, aim, Objective.CPU, step="^step")
     assert (result.status, seen.window) == (TrialStatus.COMPLETE, None)
     assert 0.5 < result.measurement.train_cpu_s < 2
+
+
+def test_a_run_ends_once_its_curve_is_hopeless_and_keeps_what_it_showed(folder):
+    source = """
+        import time
+        for epoch in range(1000):
+            print("accuracy", 0.1, flush=True)
+            time.sleep(0.1)
+    """
+    best = [(float(each), each / 20) for each in range(1, 20)]
+    aim = Aim(whole=True, time_limit_s=50, hope=Hope(Goal(), 0.9, best, 20.0))
+    result, _ = run(folder, source, aim, metric=r"accuracy (?P<accuracy>\S+)")
+    assert (result.status, result.reason) == (
+        TrialStatus.STOPPED, "its curve falls short of what the program reaches",
+    )  # fmt: skip
+    assert result.val_accuracy == 0.1
+    assert {figure for _, figure in result.curve} == {0.1}
+    assert len(result.curve) >= 4
+    assert TrialResult.from_json(result.to_json()) == result
 
 
 HANG = "import time\ntime.sleep(1000)"

@@ -219,6 +219,31 @@ def test_a_fraction_above_one_is_refused_where_accuracies_are_fractions(progress
         progress.read()
 
 
+def test_the_curve_is_of_what_is_evaluated_and_in_fractions(progress, monkeypatch):
+    times = iter(range(100, 1000))
+    monkeypatch.setattr("tuner.wrap.steps.time.monotonic", lambda: next(times))
+    for accuracy in (10.0, 50.0, 90.0):
+        metrics = {"accuracy": 99.0, "val_accuracy": accuracy}
+        report(progress, {"v": 1, "split": "train", "metrics": {"accuracy": 100.0}})
+        report(progress, {"v": 1, "metrics": metrics}, {"v": 1, "metrics": {"loss": 1.0}})
+        progress.read()
+    curve = progress.curve(100.0)
+    assert [each for _, each in curve] == [0.1, 0.5, 0.9]
+    assert [at for at, _ in curve] == sorted({at for at, _ in curve})
+    assert curve[0][0] >= 0
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends(progress, monkeypatch):
+    times = iter(range(10**6))
+    monkeypatch.setattr("tuner.wrap.steps.time.monotonic", lambda: next(times))
+    report(progress, *({"v": 1, "metrics": {"accuracy": each / 2000}} for each in range(2000)))
+    progress.read()
+    figures = [each for _, each in progress.curve(0.0)]
+    assert len(figures) <= 500
+    assert (figures[0], figures[-1]) == (0.0, 1999 / 2000)
+    assert figures == sorted(figures)
+
+
 def test_another_goal_ends_the_run_when_it_is_no_number(progress):
     progress.goal = Goal("perplexity", maximize=False)
     report(progress, {"v": 1, "metrics": {"loss": float("nan")}})

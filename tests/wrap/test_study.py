@@ -226,6 +226,32 @@ def test_params_are_found_that_are_faster_and_lose_nothing(folder, wrap):
     assert f"--lr {found['params']['lr']} --epochs={found['params']['epochs']} --seed" in said
 
 
+CURVED = """
+    import argparse, time
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=0.02)
+    options = parser.parse_args()
+    for epoch in range(1, 31):
+        time.sleep(0.1)
+        print("accuracy", 1 - 0.9 / (1 + options.lr * epoch))
+"""
+
+
+def test_a_run_whose_curve_falls_short_is_given_up(folder, wrap):
+    (folder / "train.py").write_text(textwrap.dedent(CURVED))
+    words = ("--lr", "choice(0.00001, 0.00002)", "--metric", r"accuracy (?P<accuracy>\S+)")
+    command = (sys.executable, "train.py", "--lr", "{lr}")
+    done = wrap("--json", *words, "--without", "allocator", "--budget", "60", "--", *command)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    own, *others = found["runs"]
+    assert own["status"] == "COMPLETE"
+    assert {each["reason"] for each in others} == {
+        "its curve falls short of what the program reaches"
+    }
+    assert all(each["accuracy"] < 0.2 for each in others), "what they had reached by then"
+
+
 def test_without_a_better_choice_no_params_are_claimed(folder, wrap):
     (folder / "train.py").write_text(textwrap.dedent(TRAINED))
     command = (sys.executable, "train.py", "--lr", "{lr}", "--seed", "{seed}")

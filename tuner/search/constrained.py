@@ -21,11 +21,14 @@ class Told:
         params: Its params, a member of the search space.
         cost: The figure to minimise.
         violation: By how much it violates the constraint; 0 or less if it does not.
+        complete: Whether it was run to its end. The cost of one that was not is what it had cost
+            by then: it counts as worse than any run that was complete and kept the constraint.
     """
 
     params: Params
     cost: float
     violation: float
+    complete: bool = True
 
 
 def propose(space: SearchSpace, runs: Sequence[Told]) -> Iterator[dict[str, ParamValue]]:
@@ -43,6 +46,10 @@ def propose(space: SearchSpace, runs: Sequence[Told]) -> Iterator[dict[str, Para
         trial = study.ask()
         space.suggest(trial)
         trial.set_constraint("loss", run.violation)
-        study.tell(trial, run.cost)
+        if run.complete:
+            study.tell(trial, run.cost)
+        else:
+            trial.report(run.cost, step=0)
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     while True:
         yield space.suggest(study.ask())

@@ -275,6 +275,8 @@ class TrialResult:
         discarded: Disturbed measurements of this trial that were thrown away before this one.
         accuracy_from: Source of the accuracies, in words, if not this training.
         reported: Further figures that a user's program reported, by name.
+        curve: Of a user's program, when it told its goal's figure, in seconds since its start, and
+            the figure.
     """
 
     trial: Trial
@@ -290,6 +292,7 @@ class TrialResult:
     discarded: tuple[Measurement, ...] = ()
     accuracy_from: str = ""
     reported: Mapping[str, float] = field(default_factory=dict)
+    curve: tuple[tuple[float, float], ...] = ()
 
     @property
     def usable(self) -> bool:
@@ -366,5 +369,6 @@ class TrialResult:
             checkpoints=tuple(Checkpoint(**point) for point in raw.pop("checkpoints")),
             measurement=Measurement(**measurement) if measurement else None,
             discarded=tuple(Measurement(**each) for each in raw.pop("discarded")),
+            curve=tuple((time_s, figure) for time_s, figure in raw.pop("curve", ())),
             **raw,
         )

@@ -128,6 +128,28 @@ def reached(pairs: Sequence[Pair], goal: Goal) -> tuple[list[float], list[float]
     return own, changed
 
 
+def differ(own: Sequence[float], changed: Sequence[float], goal: Goal, alpha: float) -> bool:
+    """Return whether a setting changes the goal's figure by more than seeds explain.
+
+    That is so if the means differ by more than what counts as no loss, and a two-sided t-test
+    tells them apart.
+
+    Args:
+        own: Figures of the program as it is.
+        changed: Those with the setting, at least one.
+        goal: The figure.
+        alpha: Level of the test.
+    """
+    if len(own) < MIN_PAIRS:
+        return False
+    mean = statistics.fmean(own)
+    if abs(statistics.fmean(changed) - mean) <= goal.allowance(mean):
+        return False
+    least = _least_deviation(goal, mean)
+    p_values = (p_of_loss(changed, own, 0.0, least), p_of_loss(own, changed, 0.0, least))
+    return 2 * min(p_values) < alpha
+
+
 def _loses_nothing(
     own: Sequence[float], changed: Sequence[float], goal: Goal, alpha: float
 ) -> bool | None:

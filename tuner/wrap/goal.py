@@ -30,14 +30,19 @@ class Goal:
     margin: float | None = None
 
     def choose(self, figures: Mapping[str, float]) -> float | None:
-        """Return the figure among those of a run; ``None`` if it is not there.
+        """Return the figure among those of a run; ``None`` if it is not there."""
+        name = self.named(figures)
+        return None if name is None else figures[name]
+
+    def named(self, figures: Mapping[str, float]) -> str | None:
+        """Return the name of the figure among those of a run; ``None`` if it is not there.
 
         Libraries add ``val_`` or ``eval_`` to the name of what they evaluate, beside that of the
         training data, and some shorten it to ``acc``.
         """
         bases = (self.name, _SHORT) if self.name == ACCURACY else (self.name,)
         names = [f"{prefix}{base}" for base in bases for prefix in (*_OF_EVALUATION, "")]
-        return next((figures[each] for each in names if each in figures), None)
+        return next((each for each in names if each in figures), None)
 
     def of(self, run: TrialResult) -> float | None:
         """Return the figure of a run, with more as better; ``None`` if it was not read."""

@@ -27,6 +27,9 @@ class ParamSearch:
         needed: What the program reaches by itself, with more as better.
         runs: All runs with other params so far.
         objective: What is minimised.
+
+    Attributes:
+        needed: What the program reaches by itself, with more as better.
     """
 
     def __init__(
@@ -37,8 +40,8 @@ class ParamSearch:
         runs: Sequence[TrialResult],
         objective: Objective = Objective.TIME,
     ) -> None:
-        self._space, self._goal, self._needed, self._runs = space, goal, needed, runs
-        self._objective = objective
+        self._space, self._goal, self._runs = space, goal, runs
+        self.needed, self._objective = needed, objective
 
     @property
     def finalists(self) -> list[TrialResult]:
@@ -63,9 +66,14 @@ class ParamSearch:
                 return dict(start)
         falls_short = [each for each in map(self._violation, self._runs) if each < math.inf]
         # worse than any that ended well
-        failed = 2 * max([*falls_short, abs(self._needed)]) or 1.0
+        failed = 2 * max([*falls_short, abs(self.needed)]) or 1.0
         told = [
-            Told(params, self._cost(each), min(self._violation(each), failed))
+            Told(
+                params,
+                self._cost(each),
+                min(self._violation(each), failed),
+                each.status is TrialStatus.COMPLETE,
+            )
             for params, each in zip(tried, self._runs, strict=True)
         ]
         proposals = map(self._space.rounded, islice(propose(self._space.space, told), _DRAWS))
@@ -74,7 +82,7 @@ class ParamSearch:
     def _violation(self, run: TrialResult) -> float:
         """Return by how much a run falls short; infinite if it failed."""
         reached = self._goal.of(run) if run.usable else None
-        return math.inf if reached is None else self._needed - reached
+        return math.inf if reached is None else self.needed - reached
 
     def _cost(self, run: TrialResult) -> float:
         """Return the figure of a run, or of what was run of it; infinite if it never began."""

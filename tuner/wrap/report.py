@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from tuner.values.trial import (
     TrialStatus,
     param_variables,
 )
-from tuner.wrap.comparison import Proof
+from tuner.wrap.comparison import CONFIDENCE, Proof, differ
 from tuner.wrap.objective import Objective
 from tuner.wrap.params import holes
 from tuner.wrap.result import Tested, WrapResult
@@ -149,6 +150,7 @@ def _notes(result: WrapResult) -> Iterator[str]:
         yield _price(result.proof)
     if result.program.params and result.chosen and result.chosen.always_alike:
         yield "Nothing can be proven of other seeds: let the program take {seed} or TUNER_SEED."
+    yield from _changes(result)
     yield from (_other(result, each) for each in result.tested if each is not result.chosen)
     disturbed = sum(bool(each.measurement and each.measurement.disturbed) for each in result.runs)
     if disturbed and result.objective is not Objective.MEMORY:
@@ -158,6 +160,25 @@ def _notes(result: WrapResult) -> Iterator[str]:
         )
     if not result.program.confined:
         yield "It ran without a sandbox (--no-sandbox)."
+
+
+def _changes(result: WrapResult) -> Iterator[str]:
+    """Yield the runtime settings that change what is reached, which they should not."""
+    goal = result.program.goal
+    reached: dict[str, list[float]] = {}
+    for each in result.runs:
+        figure = goal.of(each) if each.status is TrialStatus.COMPLETE else None
+        if figure is not None and not _changed(result, each):
+            reached.setdefault(_setting(each.trial.params), []).append(figure)
+    own = reached.pop(_setting({}), [])
+    level = (1 - CONFIDENCE) / max(len(reached), 1)
+    for setting, figures in reached.items():
+        if differ(own, figures, goal, level):
+            means = [goal.shown(statistics.fmean(each)) for each in (figures, own)]
+            yield (
+                f"The runtime setting {setting} changes the {goal.name} by itself: {means[0]} "
+                f"against {means[1]}, more than seeds explain."
+            )
 
 
 def command_line(result: WrapResult) -> str:

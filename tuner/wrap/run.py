@@ -34,6 +34,7 @@ from tuner.trials.worker_folder import BLOCK_BYTES, WorkerFolder
 from tuner.values.errors import ProtocolError
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 from tuner.wrap.ending import MAX_BYTES, death, measurement
+from tuner.wrap.hope import Hope
 from tuner.wrap.inside import environment, inside
 from tuner.wrap.knobs import PRELOAD, Knob, variables_of
 from tuner.wrap.objective import Objective
@@ -73,6 +74,7 @@ class Aim:
         beaten: Figure of the objective, for the steps or the whole program, above which it is
             given up as worse than the best.
         time_limit_s: Seconds after which it is killed.
+        hope: What its curve must be able to reach; ``None`` if it is not given up for it.
     """
 
     window: Window | None = None
@@ -80,6 +82,7 @@ class Aim:
     whole: bool = False
     beaten: float = math.inf
     time_limit_s: float = math.inf
+    hope: Hope | None = None
 
     @property
     def steps(self) -> bool:
@@ -202,6 +205,7 @@ class _Watch:
         self._mapped: set[str] = set()
         self._reached: set[str] = set()
         self._read = False
+        self._weighed = 0
         self._next_look_s = 0.0
         self._last_sign = self._began_s, 0.0, (0, 0)
         self._code: int | None = None
@@ -283,6 +287,11 @@ class _Watch:
         self._runner.tell(self._trial, self._steps_done(), took_s)
         if self._spending.is_beaten(marks, self._window, took_s):
             return TrialStatus.STOPPED, _WORSE[self._runner.objective]
+        curve = self._progress.curve(self._began_s)
+        if self._aim.hope and len(curve) != self._weighed:
+            self._weighed = len(curve)
+            if self._aim.hope.is_lost(curve):
+                return TrialStatus.STOPPED, "its curve falls short of what the program reaches"
         if took_s > self._aim.time_limit_s:
             return TrialStatus.TIMEOUT, f"not done after {self._aim.time_limit_s:.0f} s"
         size = os.fstat(self._output.fileno()).st_blocks * BLOCK_BYTES
@@ -412,6 +421,7 @@ class _Watch:
             # what a run that was cut short reached is not what the program reaches
             val_accuracy=self._progress.accuracy if ended else None,
             reported=dict(self._progress.figures) if ended else {},
+            curve=tuple(self._progress.curve(self._began_s)),
             measurement=measurement(usage, train_s, cpu_s, wall_s, self._runner.limits),
             log_tail="" if status.usable else tail,
         )

@@ -31,6 +31,7 @@ _MAX_LINE_BYTES = 64 * 1024
 _MAX_MARKS = 200_000
 _MIN_APART_S = 0.05  # between marks: more would tell no more
 _MAX_PROCESSES = 1000  # that report
+_MAX_LOOKS = 500  # at the figure of the goal
 _MAX_STEP = 2**53
 _MAX_CLOCK_S = 1e12
 _MAX_GAPS = 0.05  # of the intervals: if more are long, they are no pauses
@@ -91,6 +92,8 @@ class Progress:
     in_percent: bool | None = None
     figures: dict[str, float] = field(default_factory=dict)
     """The last figures that were reported, by name."""
+    _told: set[str] = field(default_factory=set)
+    _looks: list[tuple[float, float]] = field(default_factory=list)
     _marks: dict[str, list[Mark]] = field(default_factory=lambda: defaultdict(list))
     _reports_at: int = 0
     _output_at: int = 0
@@ -103,6 +106,15 @@ class Progress:
         """The last accuracy that was reported, as a fraction; ``None`` without any."""
         value = Goal(ACCURACY).choose(self.figures)
         return value / 100 if value is not None and self.in_percent else value
+
+    def curve(self, began_s: float) -> list[tuple[float, float]]:
+        """Return when the figure of the goal was told, in seconds since a time, and the figure.
+
+        Args:
+            began_s: The time, by the host's monotonic clock.
+        """
+        in_percent = self.goal.name == ACCURACY and self.in_percent
+        return [(at - began_s, each / 100 if in_percent else each) for at, each in self._looks]
 
     @property
     def source(self) -> str:
@@ -158,6 +170,7 @@ class Progress:
         if report["split"] not in _OF_TRAINING:
             for name, value in report["metrics"].items():
                 self._note(name, value)
+            self._look()
         if report["step"] is None:
             return
         hook = report["hook"]
@@ -198,9 +211,11 @@ class Progress:
             for name, value in match.groupdict().items():
                 if value is not None:
                     self._note(name, _number(value))
+            self._look()
         if told := read_log_line(text):
             for name, figure in told.metrics.items():
                 self._note(name, figure)
+            self._look()
             time_s = time.monotonic() if told.time_s is None else told.time_s
             marks = self._marks.get(told.source) or [Mark(-1, -math.inf)]
             if told.step is not None and marks[-1].step < told.step < _MAX_STEP:
@@ -219,6 +234,18 @@ class Progress:
         known = name in self.figures or len(self.figures) < _MAX_FIGURES
         if of_goal or (known and _FIGURE.fullmatch(name) and math.isfinite(value)):
             self.figures[name] = value
+            self._told.add(name)
+
+    def _look(self) -> None:
+        """Add the figure of the goal to the curve, if it was just told."""
+        name, now = self.goal.named(self.figures), time.monotonic()
+        if name in self._told:
+            if len(self._looks) > 1 and now - self._looks[-2][0] < _MIN_APART_S:
+                del self._looks[-1]
+            self._looks.append((now, self.figures[name]))
+            if len(self._looks) > _MAX_LOOKS:
+                del self._looks[1:-1:2]
+        self._told.clear()
 
 
 def _parse(line: bytes, number: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from tuner.values.trial import Params, Trial, TrialKind, TrialResult
 from tuner.wrap.comparison import MIN_PAIRS
 from tuner.wrap.descent import SLACK, Descent
 from tuner.wrap.goal import Goal
+from tuner.wrap.hope import Hope, at_pace
 from tuner.wrap.knobs import Knob, find_knobs, knob_names
 from tuner.wrap.objective import Objective
 from tuner.wrap.param_search import ParamSearch
@@ -279,7 +280,22 @@ class _Study:
             trial = self._next_trial({**setting, **params})
             limit_s = self._search_limit_s(kept_s)
             beaten = self._beaten(search)
-            self._measure(trial, Aim(whole=True, beaten=beaten, time_limit_s=limit_s))
+            end_s = min(limit_s, beaten) if self._objective is Objective.TIME else limit_s
+            hope = self._hope(search, setting, end_s)
+            self._measure(trial, Aim(whole=True, beaten=beaten, time_limit_s=limit_s, hope=hope))
+
+    def _hope(self, search: ParamSearch, setting: Params, end_s: float) -> Hope:
+        """Return what a curve at a runtime setting is compared with."""
+        best = next(iter(search.finalists), self._first)
+        of_params = self._request.program.params.part_of(best.trial.params)
+        at = {name: each for name, each in best.trial.params.items() if name not in of_params}
+        took_s = [
+            next(Objective.TIME.of(each) for each in self._raced if each.trial.params == chosen)
+            for chosen in (setting, at)
+        ]
+        start_s = float(self._folder.facts["default"]["start_s"])
+        curve = at_pace(best.curve, took_s[0] / took_s[1], start_s)
+        return Hope(self._request.program.goal, search.needed, curve, end_s)
 
     def _beaten(self, search: ParamSearch) -> float:
         """Return the figure of a whole run above which other params are no better."""
