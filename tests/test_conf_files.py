@@ -29,7 +29,7 @@ from tuner.config.catalogue import (
 )
 from tuner.config.composing import prepare_overrides
 from tuner.config.schema import TuneConfig
-from tuner.config.validation import validate
+from tuner.config.validation import CHOICES, validate
 from tuner.measure import cpu_flags
 from tuner.search.samplers import make_sampler
 from tuner.values.space import Default, SearchSpace
@@ -203,7 +203,7 @@ def test_every_default_says_where_it_is_written(name):
     for default in space_of(name, 2).defaults:
         assert default.source.strip()
         assert set(default.datasets) <= set(list_datasets())
-        assert default.model in ("default", "lenet")
+        assert default.model in CHOICES["model"]
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

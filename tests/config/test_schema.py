@@ -60,7 +60,7 @@ BAD = [
     *(("verify.accuracy_margin", value, "at least 0") for value in (-0.001, NAN)),
     *(("measure.max_foreign_pct", value, "at least 0") for value in (-1, NAN)),
     *(("measure.max_steal_pct", value, "at least 0") for value in (-1, NAN)),
-    ("model", "resnet", "default, lenet"),
+    ("model", "resnet", "default, lenet, alexnet, vgg, resnet50"),
     ("resume", "yes", "auto, restart"),
     ("progress", "loud", "auto, live, plain, none"),
     ("search.name", "genetic", "joint"),

@@ -35,6 +35,9 @@ LENET_AFTER_100 = 0.93
 """Validation accuracy of Caffe's LeNet after 100 iterations at batch 64 on 5,000 images. Workers
 start from the same weights, so only rounding parts them; Caffe draws its own."""
 LENET_BAND = 0.02
+FIRST_LOSSES = {"alexnet": None, "vgg": 1.9426, "resnet50": 2.1450}
+"""Loss of the first batch of the shared networks on the made-up images in colour. All frameworks
+begin with the same weights and images; that of AlexNet depends on what is dropped out."""
 COMMON = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel", "workers")
 
 
@@ -212,6 +215,24 @@ def test_it_trains_on_colour_images_where_it_has_a_default(make_setup, name, mod
     result = run_trial(setup, trial)
     assert result.status is TrialStatus.COMPLETE, (result.reason, result.log_tail)
     assert result.iterations == 8
+
+
+@pytest.mark.parametrize("model", FIRST_LOSSES)
+def test_the_shared_networks_are_the_same_everywhere(make_setup, name, model, colours):
+    """And they are judged as they are: nothing is dropped out then, as one accuracy shows."""
+    default = next((each for each in _space(name).defaults if each.model == model), None)
+    if default is None:
+        pytest.skip(f"{name} has no default with model={model}")
+    setup = dataclasses.replace(make_setup(name), model=model, dataset=colours)
+    # so low a rate leaves the weights as they are
+    few = {"batch_size": 16, "iterations": 2, "learning_rate": 1e-9}
+    result = run_trial(setup, Trial(1, {**default.params, **few}, time_limit_s=300.0, test=True))
+    assert result.status is TrialStatus.COMPLETE, (result.reason, result.log_tail)
+    first, last = result.checkpoints
+    if FIRST_LOSSES[model]:
+        assert first.loss == pytest.approx(FIRST_LOSSES[model], abs=5e-4)
+    else:
+        assert first.val_accuracy == last.val_accuracy
 
 
 def test_a_seed_decides_the_weights(make_setup, name):

@@ -11,7 +11,7 @@ from tuner.values.extras import require_extra
 from tuner.values.pareto import find_objective
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "model": ("default", "lenet"),
+    "model": ("default", "lenet", "alexnet", "vgg", "resnet50"),
     "goal": ("no_loss", "accuracy"),
     "baseline": ("auto", "full", "projected"),
     "resume": ("auto", "restart"),

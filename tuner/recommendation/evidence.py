@@ -33,7 +33,7 @@ class Evidence:
         run_ids: MLflow runs that prove the figures.
         study: MLflow run of the study.
         framework: Name of the framework.
-        model: ``default`` or ``lenet``.
+        model: The network: ``default`` is the framework's own.
         fingerprint: Fingerprint of the machine and libraries of the measurement.
         measured_at: Seconds since the epoch.
         dataset: Name of the data set it was measured on.

@@ -20,6 +20,7 @@ Form = Annotated[
     Field(description="anything but json is a text for a job to start with"),
 ]
 Mode = Literal["apply", "observe"]
+Model = Literal["default", "lenet", "alexnet", "vgg", "resnet50"]
 JobName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,127}$")]
 """The client's own name of a job, such as its Slurm id or the UID of a pod."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -115,7 +116,7 @@ class StudyRequest(_Strict):
     kind: Literal["study"] = "study"
     framework: Name
     dataset: Name = "mnist"
-    model: Literal["default", "lenet"] | None = None
+    model: Model | None = None
     search: Literal["factored", "joint", "raytune"] | None = None
     goal: Literal["no_loss", "accuracy"] | None = Field(
         None, description="what to search for first; no_loss if omitted"
@@ -145,7 +146,7 @@ class Recorded(_Strict):
 
     framework: Name
     dataset: Name
-    model: Literal["default", "lenet"]
+    model: Model
     jobs_per_host: Annotated[int, Field(ge=1, le=65536)]
     points: list[dict[Name, int | float | Plain]]
 

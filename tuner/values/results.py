@@ -23,7 +23,7 @@ class StudyResult:
         framework, title: Name and printed name of the framework.
         dataset: Name of the data set actually used.
         dataset_facts: Sizes, source, digest and such, ready to print.
-        model: ``default`` or ``lenet``.
+        model: The network: ``default`` is the framework's own.
         objectives: What was optimised.
         constraints: Limits, as written by the user.
         trials: Trial 0 and the search trials, by number.
@@ -159,7 +159,7 @@ class CrossResult:
     Attributes:
         cross_id: Short hash of the studies that it consists of.
         dataset: Name of the data set actually used.
-        model: ``default`` (each framework's own network) or ``lenet`` (the same everywhere).
+        model: The network: ``default`` is the framework's own.
         objectives: What was optimised, in every study.
         outcomes: One per framework, in the order in which they were run.
         machine: Facts of the machine, ready to print.

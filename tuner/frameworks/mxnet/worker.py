@@ -1,67 +1,22 @@
-"""MXNet: the network of its own MNIST example (train_mnist.py), and Caffe's LeNet, as Modules."""
+"""MXNet: the network of its own MNIST example (train_mnist.py), and the shared ones."""
 
 import worker_api
 
 with worker_api.importing("mxnet"):
     import mxnet as mx
+    import networks
     import numpy as np
 
 import worker_data
 import worker_lenet
-
-LAYERS = ("conv1", "conv2", "fc1", "fc2")
-
-
-class InversePolicy(mx.lr_scheduler.LRScheduler):
-    """The learning rates of Caffe's solver."""
-
-    def __init__(self, trial):
-        super().__init__(trial.learning_rate)
-        self.trial = trial
-
-    def __call__(self, update):
-        """Rate of an update, which MXNet counts from one."""
-        return worker_lenet.learning_rate(self.trial, update - 1)
-
-
-def full(data, name, units, **attributes):
-    """Return a full layer; ``attributes`` are those of its bias."""
-    bias = mx.sym.Variable(name + "_bias", **attributes)
-    return mx.sym.FullyConnected(data, bias=bias, num_hidden=units, name=name)
-
-
-def own_example(trial):
-    """Two hidden full layers, ReLU; SGD with momentum, its rate x0.1 after ten epochs."""
-    layer = mx.sym.Flatten(mx.sym.Variable("data"))
-    for number, units in enumerate((128, 64), 1):
-        layer = mx.sym.Activation(full(layer, "fc%d" % number, units), act_type="relu")
-    change = 10 * max(1, trial.train_count // trial.batch_size)
-    rates = mx.lr_scheduler.MultiFactorScheduler([change], 0.1, trial.learning_rate)
-    first = mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)
-    return full(layer, "fc3", trial.classes), {"initializer": first}, rates, 0.0001
-
-
-def lenet(trial):
-    """Caffe's LeNet and solver."""
-    # MXNet spares biases the weight decay unless told otherwise
-    bias = {"lr_mult": worker_lenet.BIAS_RATE, "wd_mult": 1}
-    layer = mx.sym.Variable("data")
-    for name, features in zip(LAYERS[:2], worker_lenet.FEATURES[:2], strict=True):
-        size = {"kernel": (worker_lenet.KERNEL,) * 2, "num_filter": features, "name": name}
-        own_bias = mx.sym.Variable(name + "_bias", **bias)
-        layer = mx.sym.Convolution(layer, bias=own_bias, **size)
-        layer = mx.sym.Pooling(layer, kernel=(2, 2), stride=(2, 2), pool_type="max")
-    layer = full(mx.sym.Flatten(layer), "fc1", worker_lenet.FEATURES[2], **bias)
-    layer = mx.sym.Activation(layer, act_type="relu")
-    first = {}
-    for name, (weights, biases) in zip(LAYERS, worker_lenet.first_weights(trial), strict=True):
-        first.update({name + "_weight": mx.nd.array(weights), name + "_bias": mx.nd.array(biases)})
-    layer = full(layer, "fc2", trial.classes, **bias)
-    return layer, {"arg_params": first}, InversePolicy(trial), worker_lenet.WEIGHT_DECAY
-
+import worker_networks
 
 # network, scale of a pixel's byte, reshuffled every epoch
-MODELS = {"default": (own_example, 1 / 255.0, True), "lenet": (lenet, worker_lenet.SCALE, False)}
+MODELS = {
+    "default": (networks.own_example, 1 / 255.0, True),
+    "lenet": (networks.lenet, worker_lenet.SCALE, False),
+    **dict.fromkeys(worker_networks.NETWORKS, (networks.cifar10, 1 / 255.0, True)),
+}
 
 
 def prepare(trial):
@@ -72,6 +27,8 @@ def prepare(trial):
     symbol = mx.sym.SoftmaxOutput(scores, name="softmax")
     train = worker_data.load(trial, "train", scale)
     stream = worker_data.batches(trial, *train, shuffle=shuffle)
+    learnt, judged = worker_networks.views(trial, train[0])
+    eval_batch = worker_networks.eval_batch(trial)
 
     def bind(batch, **options):
         shape = batch, trial.channels, trial.height, trial.width
@@ -82,7 +39,7 @@ def prepare(trial):
     module = bind(trial.batch_size)
     module.init_params(**first)
     # bound for training as well: else oneDNN keeps the weights it has seen first in its own order
-    tester = bind(worker_data.EVAL_BATCH, shared_module=module)
+    tester = bind(eval_batch, shared_module=module)
     settings = {"momentum": 0.9, "wd": decay, "lr_scheduler": rates}
     settings["learning_rate"] = trial.learning_rate
     module.init_optimizer(kvstore=None, optimizer="sgd", optimizer_params=settings)
@@ -99,7 +56,7 @@ def prepare(trial):
     def step(count):
         for _ in range(count):
             images, labels = next(stream)
-            forward(module, images, labels, True)
+            forward(module, learnt(images), labels, True)
             module.backward()
             module.update()
         answers = module.get_outputs()[0].asnumpy()
@@ -110,10 +67,11 @@ def prepare(trial):
 
     def evaluate(split):
         def predict(images):
-            forward(tester, images, np.zeros(len(images)), False)
+            forward(tester, judged(images), np.zeros(len(images)), False)
             return tester.get_outputs()[0].asnumpy()
 
-        return worker_data.accuracy(predict, *worker_data.load(trial, split, scale))
+        data = worker_data.load(trial, split, scale)
+        return worker_data.accuracy(predict, *data, batch=eval_batch)
 
     return step, evaluate
 

@@ -1,4 +1,4 @@
-"""The networks of TensorFlow's MNIST and CIFAR-10 tutorials, and Caffe's LeNet.
+"""The networks of TensorFlow's MNIST and CIFAR-10 tutorials, Caffe's LeNet, and the shared ones.
 
 Each is a function of the trial that returns its layers (weights and biases), the layers to test,
 the scores (of layers, images and, for training, a seed), what applies gradients (to them, at a
@@ -6,9 +6,11 @@ rate, after so many iterations), and the learning rate of an iteration. Images a
 """
 
 import functools
+import itertools
 
 import tensorflow as tf
 import worker_lenet
+import worker_networks
 
 CROP = 24  # side of what the CIFAR-10 tutorial cuts out of an image
 norm = functools.partial(tf.nn.lrn, depth_radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75)
@@ -126,3 +128,84 @@ def lenet(trial):
         return full(tf.nn.relu(full(maps, layers[2])), layers[3])
 
     return layers, layers, scores, update, functools.partial(worker_lenet.learning_rate, trial)
+
+
+def shared(trial, ends, decay):
+    """AlexNet, VGG-16 or ResNet-50; the rate falls to a tenth at the end of some epochs."""
+    layers, averages = [], []
+    for (kind, *given), weights, biases in worker_networks.first_weights(trial):
+        if kind == "conv":
+            weights = weights.transpose(2, 3, 1, 0)
+        elif kind == "full":
+            weights = weights.T
+        else:
+            averages.append((tf.Variable(tf.zeros(given)), tf.Variable(tf.ones(given))))
+        layers.append(tuple(tf.Variable(each) for each in (weights, biases) if each is not None))
+    values = sum(layers, ())
+    update = sgd(values, 0.9, [1] * len(values), [decay] * len(values))
+
+    def scores(layers, maps, seed=None):
+        do = kinds(iter(layers), iter(averages), seed)
+        return worker_networks.applied(worker_networks.layers(trial), maps, do)
+
+    return layers, layers, scores, update, worker_networks.falling(trial, ends)
+
+
+def kinds(layers, averages, seed):
+    """Return what applies each kind of layer, each with the next weights; trains with a seed."""
+    numbers = itertools.count(1)
+
+    def convolution(maps, _, __, kernel, stride, bias):
+        weights, *biases = next(layers)
+        around = [kernel // 2] * 2
+        maps = tf.nn.conv2d(maps, weights, stride, [[0, 0], around, around, [0, 0]])
+        return tf.nn.bias_add(maps, *biases) if bias else maps
+
+    def norm(maps, _):
+        scale, shift = next(layers)
+        moving = next(averages)
+        settings = {"epsilon": worker_networks.EPSILON, "is_training": seed is not None}
+        if seed is not None:
+            settings["exponential_avg_factor"] = 1 - worker_networks.KEPT
+        maps, *now = tf.compat.v1.nn.fused_batch_norm(maps, scale, shift, *moving, **settings)
+        if seed is not None:
+            for average, value in zip(moving, now):
+                average.assign(value)
+        return maps
+
+    def flatten(maps):
+        # features in the order of the other frameworks
+        return tf.reshape(tf.transpose(maps, (0, 3, 1, 2)), (maps.shape[0], -1))
+
+    def dropout(flat):
+        if seed is None:
+            return flat
+        own = (seed[0] + next(numbers) * 2**20, seed[1])
+        return tf.nn.experimental.stateless_dropout(flat, worker_networks.DROPPED, own)
+
+    return {
+        "conv": convolution,
+        "norm": norm,
+        "full": lambda flat, *_: full(flat, next(layers)),
+        "residual": lambda branch, shortcut: branch + shortcut,
+        "relu": tf.nn.relu,
+        "pool": lambda maps: tf.nn.max_pool2d(maps, 2, 2, "VALID"),
+        "mean": lambda maps: tf.reduce_mean(maps, (1, 2), keepdims=True),
+        "flatten": flatten,
+        "dropout": dropout,
+    }
+
+
+def alexnet(trial):
+    """Krizhevsky et al. 2012, section 5: 90 epochs, the rate falls three times, at equal parts."""
+    return shared(trial, (22.5, 45, 67.5), 0.0005)
+
+
+def vgg(trial):
+    """arXiv:1409.1556, section 3.1: 74 epochs, the rate falls three times, at equal parts."""
+    return shared(trial, (18.5, 37, 55.5), 0.0005)
+
+
+def resnet50(trial):
+    """official/r1/resnet/cifar10_main.py of tensorflow/models: weight decay on all values."""
+    return shared(trial, (91, 136), 0.0002)

@@ -1,4 +1,4 @@
-"""TensorFlow 2: the networks of its MNIST and CIFAR-10 tutorials, and Caffe's LeNet."""
+"""TensorFlow 2: the networks of its MNIST and CIFAR-10 tutorials, and the shared ones."""
 
 import itertools
 import os
@@ -14,6 +14,7 @@ with worker_api.importing("tensorflow"):
 
 import worker_data
 import worker_lenet
+import worker_networks
 
 TASKS = "/proc/self/task"  # a folder a thread
 _in_effect = {}
@@ -45,6 +46,9 @@ MODELS = {
     "default": (networks.digits, channels_last, 1 / 255, True),
     "default in colour": (networks.colours, crops, 1.0, True),
     "lenet": (networks.lenet, channels_last, worker_lenet.SCALE, False),
+    "alexnet": (networks.alexnet, channels_last, 1 / 255, True),
+    "vgg": (networks.vgg, channels_last, 1 / 255, True),
+    "resnet50": (networks.resnet50, channels_last, 1 / 255, True),
 }
 
 
@@ -57,6 +61,8 @@ def prepare(trial):
     data = worker_data.load(trial, "train", scale)
     random, stream = np.random.RandomState(trial.seed), worker_data.batches(trial, *data, shuffle)
     iterations = itertools.count()
+    learnt, judged = worker_networks.views(trial, data[0])
+    eval_batch = worker_networks.eval_batch(trial)
 
     @tf.function(jit_compile=trial.xla)
     def learn(images, labels, rate, iteration):
@@ -84,18 +90,19 @@ def prepare(trial):
     run(*first)
     for place, value in zip(places, before, strict=True):
         tf.raw_ops.AssignVariableOp(resource=place, value=value)
-    predict(tf.constant(view(data[0][:1].repeat(worker_data.EVAL_BATCH, 0))))
+    predict(tf.constant(view(data[0][:1].repeat(eval_batch, 0))))
     _in_effect["run"] = run
 
     def step(count):
         for _ in range(count):
             images, labels = next(stream)
-            loss = run(*arguments(view(images, random), labels, next(iterations)))
+            loss = run(*arguments(view(learnt(images), random), labels, next(iterations)))
         return loss.numpy()
 
     def evaluate(split):
         images, labels = worker_data.load(trial, split, scale)
-        return worker_data.accuracy(lambda part: predict(tf.constant(view(part))), images, labels)
+        answer = lambda part: predict(tf.constant(view(judged(part))))  # noqa: E731
+        return worker_data.accuracy(answer, images, labels, eval_batch)
 
     return step, evaluate
 
