@@ -400,3 +400,46 @@ def test_real_data_are_read_as_the_host_wrote_them(digits):
     )
     count = digits.sizes["test"]
     assert json.loads(ended.stdout) == [[count, 28, 28], [count]]
+
+
+JUDGE = """
+import time
+import numpy
+import worker_api
+import worker_data
+
+
+def prepare(trial):
+    def predict(images):
+        time.sleep(0.2)
+        return numpy.eye(2)[numpy.zeros(len(images), int)]
+
+    def evaluate(split):
+        return worker_data.accuracy(predict, numpy.zeros(40), numpy.zeros(40), batch=5)
+
+    return lambda count: 0.5, evaluate
+
+
+worker_api.serve(prepare, framework="1.0")
+"""
+
+
+def test_a_network_that_is_long_judged_gives_signs_of_life(tmp_path):
+    """Of the same iterations, before and after the end of training."""
+    script = tmp_path / "judge.py"
+    script.write_text(JUDGE)
+    folder = make_folder(tmp_path, eval_at="40", test=True, workers=1, rank=0)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        input=f"{folder}\n",
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(WORKER_API)},
+    )
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in (folder / EVENTS).read_text().splitlines()]
+    names = [each["event"] for each in events]
+    assert names.index("progress") < names.index("checkpoint")
+    assert "progress" in names[names.index("train_end") :]
+    assert {each["iteration"] for each in events if each["event"] == "progress"} == {40}
+    assert events[-1]["val_accuracy"] == events[-1]["test_accuracy"] == 1

@@ -70,6 +70,7 @@ def importing(name):
 class Trial(object):
     """One trial: the entries of ``trial.json`` as attributes, and its event file."""
 
+    judged = None  # the trial whose network is judged now; its last progress is repeated
     every_mark = False  # whether both splits are looked at there, whatever that costs
     workers, rank = worker_group.SIZE, worker_group.RANK
 
@@ -96,6 +97,20 @@ class Trial(object):
         """Seconds since the last event."""
         return clock() - self._last_event
 
+    def progress(self, **fields):
+        """Give a sign of life after some silence; ``fields`` are kept for the next ones."""
+        self._progress = fields
+        if self.quiet_s() > PROGRESS_S:
+            self.emit("progress", **fields)
+
+    def judge(self, evaluate, split):
+        """Return the accuracy over a split; ``alive`` gives signs of life meanwhile."""
+        Trial.judged = self
+        try:
+            return evaluate(split)
+        finally:
+            Trial.judged = None
+
     def stop_requested(self):
         """Check whether the host has created the stop file."""
         return os.path.exists(os.path.join(self.folder, "stop"))
@@ -103,6 +118,12 @@ class Trial(object):
     def close(self):
         """Close the event file."""
         self._events.close()
+
+
+def alive():
+    """Tell the host that a network is still being judged, which may take minutes."""
+    if Trial.judged:
+        Trial.judged.progress(**Trial.judged._progress)
 
 
 def read_idx(path):
@@ -232,7 +253,7 @@ def _run(trial, prepare, chunk, report, versions, began):
     test_accuracy, test_s = None, last["eval_s"] * trial.test_count / trial.validation_count
     if trial.test:
         start = clock()
-        test_accuracy = evaluate("test")
+        test_accuracy = trial.judge(evaluate, "test")
         test_s = clock() - start
     trial.emit(
         "result",
@@ -275,9 +296,10 @@ def _train(trial, step, evaluate, max_chunk):
             }
         # on the way, evaluation may not cost more than the training it follows
         due = iteration in marks and (trial.every_mark or train_s - seen_s >= eval_s)
+        trial.progress(iteration=iteration, train_time_s=train_s, loss=loss)
         if over or due:
-            accuracy = evaluate("validation")
-            test_accuracy = evaluate("test") if trial.every_mark else None
+            accuracy = trial.judge(evaluate, "validation")
+            test_accuracy = trial.judge(evaluate, "test") if trial.every_mark else None
             trial.emit(
                 "checkpoint",
                 iteration=iteration,
@@ -295,8 +317,6 @@ def _train(trial, step, evaluate, max_chunk):
                     "val_accuracy": accuracy,
                     "eval_s": eval_s,
                 }
-        elif trial.quiet_s() > PROGRESS_S:
-            trial.emit("progress", iteration=iteration, train_time_s=train_s, loss=loss)
 
 
 def _check_loss(trial, iteration, loss):

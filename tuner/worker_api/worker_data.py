@@ -65,4 +65,5 @@ def accuracy(predict, images, labels, batch=EVAL_BATCH):
             part = np.concatenate([part, filling])
         answers = np.asarray(predict(part)).argmax(1)[: len(wanted)]
         right += int((answers == wanted).sum())
+        worker_api.alive()
     return right / len(images)
