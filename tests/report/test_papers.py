@@ -77,7 +77,7 @@ def test_what_differs_is_explained_by_the_declaration_and_by_the_cores():
 
 def test_each_series_has_a_trend_and_all_rows_have_one():
     rows = [
-        PaperRow(of, "synthetic", {"threads": n}, theirs={"train_time_s": 10.0 * n})
+        PaperRow(of, "synthetic", {"threads": n, "blas": of}, theirs={"train_time_s": 10.0 * n})
         for of in ("A", "B")
         for n in (1, 2)
     ]
@@ -85,6 +85,16 @@ def test_each_series_has_a_trend_and_all_rows_have_one():
     result = make_result(make_paper(rows=rows), *map(make_run, rows, times))
     found = {each.scope: each.verdict for each in trends(result)}
     assert found == {"A": AGREES, "B": DIFFERS, "": PARTLY}
+
+
+def test_rows_of_one_training_are_not_compared_with_each_other():
+    rows = [
+        PaperRow(of, "synthetic", {"threads": n}, theirs={"train_time_s": factor * n})
+        for of, factor in (("A", 10.0), ("B", 7.0))
+        for n in (1, 2)
+    ]
+    result = make_result(make_paper(rows=rows), *map(make_run, rows, [1.0, 2.0, 1.0, 2.0]))
+    assert {each.scope: each.verdict for each in trends(result)} == {"A": AGREES, "B": AGREES}
 
 
 def test_a_training_that_diverges_on_both_sides_agrees():
