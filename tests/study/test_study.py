@@ -297,6 +297,22 @@ def test_a_default_that_crashed_is_measured_again_once_what_broke_it_is_mended(c
     assert run.data.metrics["train_time_s"] > 0
 
 
+def test_a_study_too_short_for_its_network_is_refused(config, tmp_path):
+    tree = tmp_path / "tree"
+    copy_framework(tree, "large", **{"source: made up": "source: made up, least_budget_s: 7200"})
+    space = tree / "search_spaces" / "large.yaml"
+    text = space.read_text().replace("made up, least", "made up\n    least", 1)
+    space.write_text(text)
+    large = dataclasses.replace(
+        config, framework=load_framework("large", str(tree)), framework_path=str(tree)
+    )
+    with pytest.raises(ConfigError) as refused:
+        tune(large)
+    assert str(refused.value) == (
+        "model=default is too large for a study of 60 s; it needs budget.time_s=7200 or more"
+    )
+
+
 def test_an_unreadable_mlruns_is_refused_before_anything_runs(config, tmp_path):
     (tmp_path / "mlruns").write_text("a file where a folder should be")
     with pytest.raises(StorageError, match="mlruns"):

@@ -139,8 +139,13 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
             downloaded.
     """
     dataset, space = _dataset_and_space(config, progress)
-    runtime = fetch_runtime(config, progress)
     default = space.default(dataset.name, config.model)
+    if config.budget.time_s < default.least_budget_s:
+        raise ConfigError(
+            f"model={config.model} is too large for a study of {config.budget.time_s:g} s; "
+            f"it needs budget.time_s={default.least_budget_s:g} or more"
+        )
+    runtime = fetch_runtime(config, progress)
     name = study_id_here(config, space, dataset, uri, runtime)
     folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "restart")
     if "kin" not in folder.facts:

@@ -126,6 +126,7 @@ class Default:
         ranges: Entries by param that replace those of the space for this model.
         start: Differences from the default that are worth trying first.
         settings_template: Replaces the framework's; empty to use that.
+        least_budget_s: Seconds below which a study of it cannot prove anything.
     """
 
     model: str
@@ -135,6 +136,7 @@ class Default:
     ranges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     start: tuple[Params, ...] = ()
     settings_template: str = ""
+    least_budget_s: float = 0.0
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Default:
@@ -147,6 +149,7 @@ class Default:
             ranges={name: dict(entry) for name, entry in raw.get("ranges", {}).items()},
             start=tuple(dict(each) for each in raw.get("start", ())),
             settings_template=str(raw.get("settings_template", "")),
+            least_budget_s=float(raw.get("least_budget_s", 0)),
         )
 
     def fitted(self, likeness: Likeness, entries: Mapping[str, Mapping[str, Any]]) -> Default:
