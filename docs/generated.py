@@ -239,7 +239,8 @@ def _worker_protocol() -> Iterator[str]:
         ".. automodule:: tuner.trials.protocol",
         ".. automodule:: tuner.worker_api.worker_api\n"
         "   :members: serve, Trial, Impossible, Diverged",
-        ".. automodule:: tuner.worker_api.worker_group\n   :members: meeting, Broken",
+        ".. automodule:: tuner.worker_api.worker_group\n"
+        "   :members: meeting, help_with, ports, Broken",
     )
 
 

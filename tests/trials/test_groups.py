@@ -26,7 +26,9 @@ import worker_api
 import worker_group
 
 with worker_api.importing("nothing"):
-    pass
+    worker_group.help_with("server", ROLE="server")
+    if os.environ.get("ROLE") == "server":
+        time.sleep(60)
 
 SIZE = {PIECE}
 lines = []
@@ -71,6 +73,8 @@ def prepare(trial):
             done[0] += 1
             if trial.fault == "killed" and trial.rank == 1 and done[0] == 20:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if trial.fault == "helpless" and not trial.rank and done[0] == 20:
+                os.kill(worker_group._helpers[0].pid, signal.SIGTERM)
             if trial.fault == "hang" and trial.rank == 1 and done[0] == 20:
                 time.sleep(30)
             time.sleep(0.002 * len(lines))
@@ -100,7 +104,7 @@ def test_a_group_trains_and_says_who_took_part(group, make_trial):
     result = run_trial(group, make_trial(workers=3, iterations=200))
     assert result.status is TrialStatus.COMPLETE, (result.reason, result.log_tail)
     assert result.versions["workers"] == "3"
-    assert result.measurement.processes_seen == 3
+    assert result.measurement.processes_seen == 3 + 1, "three workers and their helper"
     # each of two sends the first a piece an iteration and gets one; headers come to that, and
     # the host may notice the beginning late
     pieces = 200 * 2 * 2 * PIECE
@@ -128,6 +132,7 @@ def test_a_group_lives_as_long_as_its_session(group, make_trial):
     ("fault", "status", "reason"),
     [
         ("killed", TrialStatus.CRASHED, "worker 2 of 2 died: signal 9"),
+        ("helpless", TrialStatus.CRASHED, "the server of 2 workers died: signal 15"),
         ("late", TrialStatus.CRASHED, "the 2 workers did not meet: timed out"),
         ("hang", TrialStatus.STALLED, "no sign of life for 2 s"),
         ("impossible", TrialStatus.IMPOSSIBLE, "not so"),

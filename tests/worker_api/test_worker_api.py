@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.measure.processes import read_process
 from tuner.trials.protocol import EVENTS, EventLog
 from tuner.trials.session import WORKER_API
 from tuner.trials.worker_folder import WorkerFolder
@@ -443,3 +444,41 @@ def test_a_network_that_is_long_judged_gives_signs_of_life(tmp_path):
     assert "progress" in names[names.index("train_end") :]
     assert {each["iteration"] for each in events if each["event"] == "progress"} == {40}
     assert events[-1]["val_accuracy"] == events[-1]["test_accuracy"] == 1
+
+
+GROUP = """
+import os
+import sys
+import time
+import worker_api
+import worker_group
+
+with worker_api.importing("nothing"):
+    worker_group.help_with("server", ROLE="server")
+    sys.stdout.write("%d\\n" % os.getpid())
+    sys.stdout.flush()
+    time.sleep(60)  # hears nothing of its stdin
+"""
+
+
+def test_a_group_and_its_helpers_end_with_the_first(python, tmp_path):
+    script = tmp_path / "group.py"
+    script.write_text(GROUP)
+    first = subprocess.Popen(
+        [python, "-B", str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment() | {"TUNER_WORKERS": "3"},
+    )
+    with first:
+        pids = {int(first.stdout.readline()) for _ in range(4)}
+        others = pids - {first.pid}
+        assert all(map(read_process, pids))
+        first.kill()
+        first.wait()
+        deadline = time.monotonic() + 10
+        while any(map(read_process, others)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(others) == 3
+    assert not any(map(read_process, others))

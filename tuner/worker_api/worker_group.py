@@ -8,12 +8,17 @@ live as long as the first does, which tells them on their stdin what to do:
     step <count>     train so many iterations, together with the first
     end              the trial is over
 
+A framework may need helpers besides, such as a server of parameters. All end with the first.
+
 Standard library only, Python 2.7 to 3.13; imports nothing of the host.
 """
 
 import contextlib
+import ctypes
 import errno
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +29,11 @@ RANK = int(os.environ.get("TUNER_RANK", "0"))
 MEET_S = 60  # for the group to meet, and for each exchange after that
 _LOOK_S = 0.1  # for others that have died
 _END_S = 5.0  # for others to end by themselves
-_others = []
+_HELPER = -1  # rank of all helpers
+_PR_SET_PDEATHSIG = 1  # of prctl.h
+_PORTS = "TUNER_PORTS"
+_others, _helpers = [], []
+_names = {}
 _ending = threading.Event()
 
 
@@ -34,17 +43,50 @@ class Broken(Exception):
 
 def start():
     """Start the others of the group, unless this is one of them or they run."""
-    if RANK or _others:
-        return
-    _others.extend(
-        subprocess.Popen(
-            [sys.executable, sys.argv[0]],
-            stdin=subprocess.PIPE,
-            env=dict(os.environ, TUNER_RANK=str(rank)),
-            close_fds=True,  # else each keeps the pipes of those before it open
+    if RANK:
+        # one that waits for what the first owes it does not see its stdin end
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    elif SIZE > 1 and not _others:
+        os.environ[_PORTS] = ",".join(map(str, _free_ports()))
+        _others.extend(
+            _started("worker %d of %d" % (rank + 1, SIZE), rank) for rank in range(1, SIZE)
         )
-        for rank in range(1, SIZE)
+
+
+def help_with(name, **environment):
+    """Let the first of the group start a helper: this script again, with these variables.
+
+    To be called inside ``worker_api.importing``, and the import must not return in the helper.
+    ``name`` is what it is called where it dies.
+    """
+    if SIZE > 1 and not RANK:
+        _helpers.append(_started("the %s of %d workers" % (name, SIZE), _HELPER, **environment))
+
+
+def ports():
+    """Return as many free ports as the group has workers, the same in each of its processes."""
+    return [int(port) for port in os.environ[_PORTS].split(",")]
+
+
+def _free_ports():
+    doors = [socket.socket() for _ in range(SIZE)]
+    for door in doors:
+        door.bind(("127.0.0.1", 0))
+    found = [door.getsockname()[1] for door in doors]
+    for door in doors:
+        door.close()
+    return found
+
+
+def _started(name, rank, **environment):
+    process = subprocess.Popen(
+        [sys.executable, sys.argv[0]],
+        stdin=subprocess.PIPE,
+        env=dict(os.environ, TUNER_RANK=str(rank), **environment),
+        close_fds=True,  # else each keeps the pipes of those before it open
     )
+    _names[process] = name
+    return process
 
 
 def watch(tell):
@@ -60,11 +102,11 @@ def watch(tell):
 
 def _watch(tell):
     while not _ending.is_set():
-        for rank, other in enumerate(_others, 1):
+        for other in _others + _helpers:
             code = other.poll()
             if code is not None and not _ending.is_set():
                 how = "signal %d" % -code if code < 0 else "exit code %d" % code
-                tell("worker %d of %d died: %s" % (rank + 1, SIZE, how))
+                tell("%s died: %s" % (_names[other], how))
                 return
         time.sleep(_LOOK_S)
 
@@ -139,6 +181,7 @@ def end():
     for other in _others:
         while other.poll() is None and time.time() < deadline:
             time.sleep(0.002)
+    for other in _others + _helpers:
         if other.poll() is None:
             other.kill()
             other.wait()

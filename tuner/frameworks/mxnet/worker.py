@@ -1,8 +1,10 @@
 """MXNet: the network of its own MNIST example (train_mnist.py), and the shared ones."""
 
+import group
 import worker_api
 
 with worker_api.importing("mxnet"):
+    group.start()
     import mxnet as mx
     import networks
     import numpy as np
@@ -36,20 +38,23 @@ def prepare(trial):
         module.bind([("data", shape)], [("softmax_label", (batch,))], **options)
         return module
 
-    module = bind(trial.batch_size)
+    # the part of a batch that this process of a group gets
+    images, labels = next(worker_data.batches(trial, *train))
+    module = bind(len(labels))
     module.init_params(**first)
     # bound for training as well: else oneDNN keeps the weights it has seen first in its own order
     tester = bind(eval_batch, shared_module=module)
     settings = {"momentum": 0.9, "wd": decay, "lr_scheduler": rates}
-    settings["learning_rate"] = trial.learning_rate
+    settings.update(learning_rate=trial.learning_rate, rescale_grad=1.0 / trial.batch_size)
     module.init_optimizer(kvstore=None, optimizer="sgd", optimizer_params=settings)
+    group.join(module, trial)
 
     def forward(net, images, labels, train):
         batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
         net.forward(batch, is_train=train)
 
     # the first pass builds what is then kept; weights change only in update()
-    forward(module, *next(worker_data.batches(trial, *train)), True)
+    forward(module, images, labels, True)
     module.backward()
     mx.nd.waitall()
 
@@ -80,8 +85,8 @@ def report():
     """Return what is in effect according to MXNet and the OpenMP library it is linked to."""
     onednn = mx.runtime.Features().is_enabled("MKLDNN")
     onednn = onednn and mx.util.getenv("MXNET_MKLDNN_ENABLED") != "0"
-    threads = mx.base._LIB.omp_get_max_threads()
-    return {"blas": "onednn" if onednn else "openblas", "threads": threads}
+    found = {"threads": mx.base._LIB.omp_get_max_threads(), "workers": group.size()}
+    return dict(found, blas="onednn" if onednn else "openblas")
 
 
 worker_api.serve(prepare, report=report, mxnet=mx.__version__, numpy=np.__version__)
