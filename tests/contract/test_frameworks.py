@@ -168,10 +168,13 @@ def test_a_group_learns_what_one_process_learns(make_setup, name):
         pytest.skip(f"{name} has no param workers")
     # a batch that cannot be divided evenly shows whether the parts are weighted
     asked = {"batch_size": 63, "iterations": 60}
-    alone, group = (
-        run_trial(make_setup(name), _trial(name, number, workers=number, **asked))
-        for number in (1, 2)
-    )
+    setup = make_setup(name)
+    alone = run_trial(setup, _trial(name, 1, **asked))
+    trials = [_trial(name, number, workers=2, **asked) for number in (2, 3)]
+    with WorkerSession(setup, trials[0].params) as session:
+        first, group = map(session.run, trials)
+        assert session.close() is None, "nothing of it is left"
+    assert first.val_accuracy == group.val_accuracy
     assert alone.status is TrialStatus.COMPLETE, (alone.reason, alone.log_tail)
     assert group.status is TrialStatus.COMPLETE, (group.reason, group.log_tail)
     assert group.versions["workers"] == "2"

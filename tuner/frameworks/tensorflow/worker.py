@@ -7,6 +7,7 @@ from pathlib import Path
 import worker_api
 
 with worker_api.importing("tensorflow"):
+    import group
     import networks
     import numpy as np
     import tensorflow as tf
@@ -54,6 +55,7 @@ MODELS = {
 
 def prepare(trial):
     """Build and compile the net; returns step and evaluate for the training loop."""
+    group.meet(trial)
     colour = trial.model == "default" and trial.channels == 3
     network, view, scale, shuffle = MODELS["default in colour" if colour else trial.model]
     layers, tested, scores, update, rate = network(trial)
@@ -63,15 +65,15 @@ def prepare(trial):
     iterations = itertools.count()
     learnt, judged = worker_networks.views(trial, data[0])
     eval_batch = worker_networks.eval_batch(trial)
+    seed = trial.seed * trial.workers + trial.rank  # each process drops out others
 
-    @tf.function(jit_compile=trial.xla)
-    def learn(images, labels, rate, iteration):
+    def slopes(images, labels, iteration):
         with tf.GradientTape() as tape:
-            answers = scores(layers, images, (trial.seed, iteration))
+            answers = scores(layers, images, (seed, iteration))
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, answers)
             loss = tf.reduce_mean(losses)
-        update(tape.gradient(loss, values), rate, iteration)
-        return loss
+            share = loss * (len(losses) / trial.batch_size)  # of the loss of the whole batch
+        return loss, tape.gradient(share, values)
 
     @tf.function(jit_compile=trial.xla)
     def predict(images):
@@ -84,7 +86,7 @@ def prepare(trial):
     # the first run compiles: afterwards all is put back to where it was
     images, labels = next(worker_data.batches(trial, *data))
     first = arguments(view(images), labels, 0)
-    run = learn.get_concrete_function(*first)
+    run = group.learner(slopes, update, trial).get_concrete_function(*first)
     places = [each for each in run.captured_inputs if each.dtype == tf.resource]
     before = [tf.raw_ops.ReadVariableOp(resource=each, dtype=tf.float32) for each in places]
     run(*first)
@@ -113,11 +115,14 @@ def report():
     The threads that run operations have a name; those within an operation keep the process's.
     """
     own, *names = [Path(TASKS, each, "comm").read_text() for each in (str(os.getpid()), *POOLS)]
+    run = _in_effect["run"]
+    functions = run.function_def, *run.graph.as_graph_def().library.function
     return {
         "blas": "onednn" if build.IsMklEnabled() else "eigen",
         "threads": names.count(own),
         "inter_op_threads": names.count("tf_Compute\n"),
-        "xla": _in_effect["run"].function_def.attr["_XlaMustCompile"].b,
+        "workers": group.size(),
+        "xla": any(each.attr["_XlaMustCompile"].b for each in functions),
     }
 
 

@@ -1,0 +1,89 @@
+"""How the processes of a group train one net: with the sum of their gradients, by collectives.
+
+The operations are those of MultiWorkerMirroredStrategy: a ring over gRPC.
+"""
+
+import itertools
+
+import tensorflow as tf
+import worker_group
+from tensorflow.core.protobuf import tensorflow_server_pb2
+from tensorflow.python.eager import context
+
+_LEADER = "/job:worker/replica:0/task:0"
+_keys = itertools.count(1)
+_members = []
+
+if worker_group.SIZE > 1:  # before anything is computed
+    context.context().configure_collective_ops(_LEADER)
+
+
+def meet(trial):
+    """Connect the processes of the group, once a session."""
+    if trial.workers == 1 or _members:
+        return
+    places = ["127.0.0.1:%d" % port for port in worker_group.ports()]
+    server = tensorflow_server_pb2.ServerDef(
+        job_name="worker",
+        task_index=trial.rank,
+        protocol="grpc",
+        port=worker_group.ports()[trial.rank],
+        default_session_config=context.context().config,
+    )
+    server.cluster.job.add(name="worker").tasks.update(enumerate(places))
+    with worker_group.meeting():
+        context.context().enable_collective_ops(server)
+        _members.extend(places)
+        _total(tf.zeros(1), next(_keys))
+
+
+def learner(slopes, update, trial):
+    """Return the function of an iteration: of images, labels, rate and iteration, to the loss.
+
+    ``slopes`` returns loss and gradients of images, labels and iteration; ``update`` applies
+    gradients, summed over all processes, at a rate and an iteration.
+    """
+    compiled = tf.function(jit_compile=trial.xla)
+    together = list
+    if trial.workers > 1:
+        slopes, update, together = compiled(slopes), compiled(update), _summing()
+        compiled = tf.function  # XLA knows no other processes, but what is before and after a sum
+
+    @compiled
+    def learn(images, labels, rate, iteration):
+        loss, gradients = slopes(images, labels, iteration)
+        update(together(gradients), rate, iteration)
+        return loss
+
+    return learn
+
+
+def _summing():
+    """Return what adds up the tensors of all processes, for one place in one function."""
+    key = next(_keys)
+
+    def together(tensors):
+        flat = _total(tf.concat([tf.reshape(each, [-1]) for each in tensors], 0), key)
+        parts = tf.split(flat, [each.shape.num_elements() for each in tensors])
+        return [tf.reshape(part, each.shape) for part, each in zip(parts, tensors)]
+
+    return together
+
+
+def _total(vector, key):
+    # without timeout_seconds: with one, TensorFlow leaves a thread behind each time
+    return tf.raw_ops.CollectiveReduceV2(
+        input=vector,
+        group_size=worker_group.SIZE,
+        group_key=1,
+        instance_key=key,
+        ordering_token=[],
+        merge_op="Add",
+        final_op="Id",
+        communication_hint="ring",
+    )
+
+
+def size():
+    """Return how many processes really train together."""
+    return len(_members) or 1
