@@ -80,7 +80,7 @@ def _free_ports():
 
 def _started(name, rank, **environment):
     process = subprocess.Popen(
-        [sys.executable, sys.argv[0]],
+        [sys.executable] + ["-B"] * sys.dont_write_bytecode + [sys.argv[0]],
         stdin=subprocess.PIPE,
         env=dict(os.environ, TUNER_RANK=str(rank), **environment),
         close_fds=True,  # else each keeps the pipes of those before it open
