@@ -105,8 +105,9 @@ def test_its_rows_can_be_run_or_are_refused_for_a_param_that_no_framework_has(na
             plan_rows(paper, spaces, dataset, config.model, 2)
         return
     for run in plan_rows(paper, spaces, dataset, config.model, 2):
-        if run.row.framework:
-            assert run.reason == ""
+        if run.reason:
+            assert run.reason.endswith("has no param 'workers'") or not run.row.framework
+        else:
             blas = load_framework(run.row.framework).blas
             assert run.params["blas"] in blas
             asked = {**paper.fixed, **run.row.params, **run.row.run}
@@ -153,3 +154,13 @@ def test_a_source_or_machine_that_is_not_on_record_is_refused():
         find_paper(type(paper)(source="nobody"))
     with pytest.raises(ConfigError, match=r"paper\.machine 'abacus' is none of wu's machines"):
         find_paper(type(paper)(source="wu", machine="abacus"))
+
+
+def test_workers_share_the_cores_and_more_of_them_are_labelled():
+    config, dataset = composed("paper_jaeger_figure_6"), "fashion_mnist"
+    space = space_of("mxnet", dataset, config.model)
+    runs = plan_rows(config.paper, {"mxnet": space}, dataset, config.model, 2)
+    layouts = [(each.params["workers"], each.params["threads"]) for each in runs]
+    assert layouts == [(1, "unset"), (2, 1), (5, 1), (10, 1)]
+    assert [each.labels for each in runs[:2]] == [(), ()]
+    assert runs[2].labels == ("oversubscribed: 5 workers of 1 thread on 2 cores",)

@@ -94,18 +94,31 @@ def _plan(
     except ConfigError as error:
         return PaperRun(row, reason=str(error))
     params = _completed(space, {**default, **asked})
-    over = [
-        f"oversubscribed: {params[name]} {name} on {cores} core{'s' if cores > 1 else ''}"
-        for name in _COUNTS
-        if isinstance(count := params.get(name), int) and count > cores
-    ]
-    return PaperRun(row, params, labels=tuple(over))
+    over = _oversubscribed(params, cores)
+    return PaperRun(row, params, labels=(over,) if over else ())
+
+
+def _oversubscribed(params: Params, cores: int) -> str:
+    """Return how many more threads than cores there are, in words; empty if there are none."""
+    threads, workers = (
+        count if isinstance(count := params.get(name), int) else 1 for name in _COUNTS
+    )
+    if workers * threads <= cores:
+        return ""
+    said = f"{threads} thread{'s' if threads > 1 else ''}"
+    said = f"{workers} workers of {said}" if workers > 1 else said
+    return f"oversubscribed: {said} on {cores} core{'s' if cores > 1 else ''}"
 
 
 def _with_threads(asked: dict[str, Any], cores: int) -> dict[str, ParamValue]:
-    """Return params with ``threads`` in place of ``threads_per_core``."""
+    """Return params with ``threads`` in place of ``threads_per_core``, shared by the workers."""
     share = asked.pop(_PER_CORE, None)
-    return asked if share is None else {**asked, "threads": int(share) * cores}
+    workers = asked.get("workers")
+    if share is not None:
+        asked["threads"] = int(share) * cores
+    elif isinstance(workers, int) and workers > 1:
+        asked.setdefault("threads", max(1, cores // workers))
+    return asked
 
 
 def _completed(space: SearchSpace, params: Params) -> dict[str, ParamValue]:
