@@ -87,3 +87,9 @@ def _total(vector, key):
 def size():
     """Return how many processes really train together."""
     return len(_members) or 1
+
+
+def uses_xla(run):
+    """Return whether XLA compiles a function or a part of it."""
+    functions = run.function_def, *run.graph.as_graph_def().library.function
+    return any(each.attr["_XlaMustCompile"].b for each in functions)

@@ -115,14 +115,12 @@ def report():
     The threads that run operations have a name; those within an operation keep the process's.
     """
     own, *names = [Path(TASKS, each, "comm").read_text() for each in (str(os.getpid()), *POOLS)]
-    run = _in_effect["run"]
-    functions = run.function_def, *run.graph.as_graph_def().library.function
     return {
         "blas": "onednn" if build.IsMklEnabled() else "eigen",
         "threads": names.count(own),
         "inter_op_threads": names.count("tf_Compute\n"),
         "workers": group.size(),
-        "xla": any(each.attr["_XlaMustCompile"].b for each in functions),
+        "xla": group.uses_xla(_in_effect["run"]),
     }
 
 
