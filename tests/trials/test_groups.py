@@ -10,6 +10,7 @@ import pytest
 from tuner.measure import marked_processes
 from tuner.runtimes.sandbox import sandbox_fault
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
+from tuner.values.errors import ConfigError
 from tuner.values.trial import TrialStatus
 
 # processes are started, which takes longer where neighbours take the CPU
@@ -110,6 +111,19 @@ def test_a_group_trains_and_says_who_took_part(group, make_trial):
     pieces = 200 * 2 * 2 * PIECE
     assert 0.5 * pieces <= result.measurement.sent_bytes < 1.2 * pieces
     assert marked_processes(group.marker) == []
+
+
+def test_a_session_is_of_one_size_and_jobs_are_not_told_of_it(group, make_trial):
+    trials = [make_trial(number, workers=number) for number in (1, 2)]
+    runtime = group.runtime
+    own, of_group = (runtime.worker_environment(each.params) for each in trials)
+    assert of_group == {**own, "TUNER_WORKERS": "2"}
+    assert runtime.environment(trials[0].params) == runtime.environment(trials[1].params) == own
+    with (
+        WorkerSession(group, trials[0].params) as session,
+        pytest.raises(ConfigError, match="another runtime environment"),
+    ):
+        session.run(trials[1])
 
 
 def test_one_process_is_no_group(group, make_trial):

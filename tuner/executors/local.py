@@ -74,7 +74,7 @@ class LocalExecutor:
         if not trial.warm:
             self._let_go()
             return run_trial(self.setup, trial, listener=self.listener, cancel=self._cancel)
-        environment = self.setup.runtime.environment(trial.params)
+        environment = self.setup.runtime.worker_environment(trial.params)
         if self._kept is None or self._kept.environment != environment:
             self._let_go()
             self._kept = WorkerSession(self.setup, trial.params)

@@ -152,6 +152,16 @@ class Runtime(abc.ABC):
             name: value.replace("{cache}", str(self.cache)) for name, value in variables.items()
         }
 
+    def worker_environment(self, params: Params) -> dict[str, str]:
+        """Return the variables of a worker: those of ``environment``, and the size of its group.
+
+        Raises:
+            ConfigError: See ``environment``.
+        """
+        workers = int(params.get("workers") or 1)
+        group = {"TUNER_WORKERS": str(workers)} if workers > 1 else {}
+        return {**self.environment(params), **group}
+
     def inherited(self) -> dict[str, str]:
         """Return the variables of this process that workers get: those naming a build's paths."""
         return {}

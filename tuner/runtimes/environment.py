@@ -17,8 +17,8 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
     Args:
         framework: The framework with its BLAS libraries.
         folder: Folder of the installed runtime, for ``{runtime}`` in a library path.
-        params: Only ``blas``, ``threads``, ``blas_kernel``, ``workers`` and those of
-            ``framework.variables`` are used; each may be missing.
+        params: Only ``blas``, ``threads``, ``blas_kernel`` and those of ``framework.variables``
+            are used; each may be missing.
 
     Raises:
         ConfigError: For a BLAS or kernel the framework does not have, or unusable ``threads``.
@@ -38,8 +38,6 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
                 f"{params.get('blas')}, whose kernel cannot be chosen; use auto"
             )
         variables[blas.kernel_variable] = str(kernel)
-    if int(params.get("workers") or 1) > 1:
-        variables["TUNER_WORKERS"] = str(params["workers"])
     for name, own in framework.variables.items():
         if not _unset(params.get(name)):
             variables |= dict.fromkeys(own.split(), str(params[name]))

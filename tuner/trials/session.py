@@ -139,7 +139,7 @@ class WorkerSession:
 
     def __init__(self, setup: TrialSetup, params: Params) -> None:
         self.setup = setup
-        self.environment = setup.runtime.environment(params)
+        self.environment = setup.runtime.worker_environment(params)
         self._process: subprocess.Popen[bytes] | None = None
         self._own: WorkerFolder | None = None
         self._output: IO[bytes] | None = None
@@ -166,7 +166,7 @@ class WorkerSession:
             ConfigError: If the trial needs another environment than this session's.
         """
         setup = self.setup
-        if setup.runtime.environment(trial.params) != self.environment:
+        if setup.runtime.worker_environment(trial.params) != self.environment:
             raise ConfigError(f"{trial.name} needs another runtime environment than its session")
         folder = setup.folder / trial.name
         shutil.rmtree(folder, ignore_errors=True)
