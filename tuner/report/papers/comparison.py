@@ -223,7 +223,7 @@ def _broken(
         if _way(kind, max(below), min(above)) <= 0:
             low = groups[place][below.index(max(below))]
             high = groups[place + 1][above.index(min(above))]
-            same = "no more than" if _way(kind, max(below), min(above)) == 0 else "less than"
+            same = "about the same as" if _way(kind, max(below), min(above)) == 0 else "less than"
             yield (
                 f"{row_label(high)} has {figure_text(kind, min(above))}, {same} "
                 f"{row_label(low)} with {figure_text(kind, max(below))}"
