@@ -30,6 +30,7 @@ from tuner.wrap.steps import Window
 
 _BEATEN = 1.3  # times as much as the best so far: such a run is ended
 _PAIRS = 10  # of interleaved runs, if there is time
+_PAIRS_WITH_PARAMS = 30  # as accuracy differs more from seed to seed than time from run to run
 _KEPT_PAIRS = 5  # for which the search leaves time: three have an interval twice as wide
 _RESERVED = 0.4  # of the budget, at most, for these
 _RACED = 0.25  # of the budget, at most, for runtime settings where there are params too
@@ -271,7 +272,7 @@ class _Study:
         while True:
             search = self._param_search()
             next_s = self._next_s(search)
-            kept_s = min(_KEPT_PAIRS * (self._wall_s + next_s), _RESERVED * self._budget_s)
+            kept_s = min(_PAIRS_WITH_PARAMS * (self._wall_s + next_s), _RESERVED * self._budget_s)
             if self._left_s - next_s < kept_s:
                 return
             params = search.next()
@@ -387,12 +388,14 @@ class _Study:
         """Return how many pairs of runs there is time for; enough for a proof of the first."""
         took = next(each for each in self._tried if each.trial.params == setting)
         pair_s = sum(self._cost_s(Objective.TIME.of(each)) for each in (self._first, took))
+        params, most = self._request.program.params, _PAIRS
         if self._proves_by_whole_runs:
             assert took.measurement is not None
-            whole = self._request.program.params.part_of(setting) or not self._window
+            whole = params.part_of(setting) or not self._window
+            most = _PAIRS_WITH_PARAMS if params.part_of(setting) else _PAIRS
             # a runtime setting's run was ended once its steps were measured
             pair_s = self._wall_s + (took.measurement.wall_time_s if whole else self._wall_s)
-        pairs = min(_PAIRS, int(self._left_s / pair_s))
+        pairs = min(most, int(self._left_s / pair_s))
         return max(MIN_PAIRS, pairs) if first else pairs * (pairs >= MIN_PAIRS)
 
     # -- the result -------------------------------------------------------------------------------
