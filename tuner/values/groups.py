@@ -60,8 +60,8 @@ def groups(known: RuntimeMap, batch_size: int) -> list[Group]:
         setting = fastest.get((workers, threads))
         return known.pace_s(setting, batch_size) if setting else None
 
-    singles = [pace_s(*each) for each in fastest if each[0] == 1]
-    best_s = min((each for each in singles if each), default=None)
+    singles = (each for (workers, _), each in fastest.items() if workers == 1)
+    best_s = min((known.pace_s(each, batch_size) for each in singles), default=None)
     found = []
     for (workers, threads), setting in fastest.items():
         took, alone_s = known.iteration_s(setting, batch_size), pace_s(1, threads)

@@ -388,11 +388,11 @@ class _Study:
         """Return how many pairs of runs there is time for; enough for a proof of the first."""
         took = next(each for each in self._tried if each.trial.params == setting)
         pair_s = sum(self._cost_s(Objective.TIME.of(each)) for each in (self._first, took))
-        params, most = self._request.program.params, _PAIRS
+        most = _PAIRS
         if self._proves_by_whole_runs:
             assert took.measurement is not None
-            whole = params.part_of(setting) or not self._window
-            most = _PAIRS_WITH_PARAMS if params.part_of(setting) else _PAIRS
+            params = self._request.program.params.part_of(setting)
+            whole, most = params or not self._window, _PAIRS_WITH_PARAMS if params else _PAIRS
             # a runtime setting's run was ended once its steps were measured
             pair_s = self._wall_s + (took.measurement.wall_time_s if whole else self._wall_s)
         pairs = min(most, int(self._left_s / pair_s))
