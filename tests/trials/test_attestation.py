@@ -158,6 +158,15 @@ def test_threads_that_do_not_compute_are_allowed_for(extra, threads, cores, doub
     assert attest(FAST, BLAS, seen, {}) == doubt
 
 
+@pytest.mark.parametrize(
+    ("cores", "doubt"),
+    [(4.2, ""), (4.9, "2 threads in each of 2 workers were requested but 4.9 cores were used")],
+)
+def test_processes_of_a_group_have_threads_that_do_not_compute(cores, doubt):
+    seen = Seen("fast", threads=5, cores_used=cores, processes=2)
+    assert attest({**FAST, "workers": 2}, BLAS, seen, {}) == doubt
+
+
 @pytest.mark.parametrize(("said", "fits"), [(True, True), ("true", True), (False, False)])
 def test_any_param_the_worker_reports_is_held_against_the_request(said, fits):
     doubt = attest({"xla": True}, {}, Seen("", 1), {"xla": said})
