@@ -2,9 +2,10 @@
 
 Caffe's LeNet (``model=lenet``) on the 5,000 MNIST images at the default's batch size, for every
 framework whose search space has ``workers``. First a race looks for the fastest runtime setting,
-knowing nothing. Then all settings are measured in turns, those included that have more threads
-than there are cores, and the race's choice is held against them. A group's figures are those of
-its fastest setting. Throughput is in images consumed a second by all processes together.
+knowing nothing. Then all settings are measured, those included that have more threads than there
+are cores, and the fastest of each number of workers and threads once more, in turns. The race's
+choice is held against them. A group's figures are those of its fastest setting. Throughput is in
+images consumed a second by all processes together.
 Equation 1 of Jäger et al. (doi:10.1145/3286490.3286561), examples * epochs * workers / time, is
 for workers that each train on all of the data; where they share it, it counts images too often.
 
@@ -41,6 +42,15 @@ from tuner.values.trial import Params, ParamValue, Trial, TrialKind, TrialStatus
 DATASET = "mnist_5k"
 RACE_S = 600.0  # so long that the race ends by itself
 TIME_LIMIT_S = 300.0
+WARM_UP = 5  # iterations that do not count
+FINALISTS = (
+    2  # settings of as many workers and threads: a session for each one takes too much memory
+)
+
+
+def batch_of(bench: Workbench) -> int:
+    """Return the batch size of the default, at which everything is measured."""
+    return int(bench.default["batch_size"] or 1)
 
 
 @contextlib.contextmanager
@@ -67,52 +77,74 @@ def race(bench: Workbench) -> tuple[dict[str, ParamValue], float]:
     began_s = time.monotonic()
     contest = Race(bench.space, bench.default, lambda each: _session(bench, each), RACE_S)
     known = contest.run()
-    return known.fastest(int(bench.default["batch_size"] or 1)), time.monotonic() - began_s
+    return known.fastest(batch_of(bench)), time.monotonic() - began_s
 
 
-def measure(
-    bench: Workbench, rounds: int, seconds: float
-) -> tuple[RuntimeMap, dict[str, str], float]:
-    """Measure all settings in turns; return the map, faults by setting, and the seconds taken."""
-    began_s, batch = time.monotonic(), int(bench.default["batch_size"] or 1)
-    settings, found, faults = settings_of(bench), RuntimeMap(), {}
-    numbers = itertools.count()
+@dataclasses.dataclass
+class Measurements:
+    """What was measured of a framework's settings, and what failed."""
+
+    bench: Workbench
+    seconds: float
+    map: RuntimeMap = dataclasses.field(default_factory=RuntimeMap)
+    faults: dict[str, str] = dataclasses.field(default_factory=dict)
+    _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    def add(self, session: WorkerSession, setting: dict[str, ParamValue], pace_s: float) -> None:
+        """Train for so many seconds at about that pace, and keep the result."""
+        if probe := self.train(session, setting, max(3, int(self.seconds / max(pace_s, 1e-9)))):
+            self.map.add(probe)
+
+    def train(
+        self, session: WorkerSession, setting: dict[str, ParamValue], iterations: int
+    ) -> PaceProbe | None:
+        """Return the result, which is not kept; ``None`` if it failed."""
+        params = {**self.bench.default, **setting, "iterations": iterations}
+        trial = Trial(next(self._numbers), params, kind=TrialKind.PROBE, time_limit_s=TIME_LIMIT_S)
+        result = session.run(trial)
+        measured = result.measurement
+        if result.status is not TrialStatus.COMPLETE or measured is None:
+            self.faults[str(setting)] = f"{result.status.value}: {result.reason}"
+            return None
+        return PaceProbe(
+            setting, batch_of(self.bench), measured.train_time_s / result.iterations,
+            measured.peak_memory_bytes, measured.cores_used,
+            measured.sent_bytes / result.iterations,
+        )  # fmt: skip
+
+
+def measure(bench: Workbench, rounds: int, seconds: float) -> Measurements:
+    """Measure all settings of a framework, and the fastest of each layout in turns."""
+    found = Measurements(bench, seconds)
+    layouts: dict[tuple[ParamValue, ParamValue], list[dict[str, ParamValue]]] = {}
+    for setting in settings_of(bench):
+        with _session(bench, {**bench.default, **setting}) as session:
+            if first := found.train(session, setting, WARM_UP):
+                found.add(session, setting, first.iteration_s)
+    for setting in found.map.ranked(batch_of(bench)):
+        layouts.setdefault((setting["workers"], setting["threads"]), []).append(setting)
+    finalists = [each for ranked in layouts.values() for each in ranked[:FINALISTS]]
     with contextlib.ExitStack() as stack:
-        sessions, iterations = {}, {}
-        for index, setting in enumerate(settings):
-            sessions[index] = stack.enter_context(_session(bench, {**bench.default, **setting}))
-            iterations[index] = 5
-        for turn in range(rounds + 1):  # the first tells how many iterations fill the seconds
-            order = list(sessions)
+        sessions = []
+        for setting in finalists:
+            sessions.append(stack.enter_context(_session(bench, {**bench.default, **setting})))
+            found.train(sessions[-1], setting, WARM_UP)
+        for turn in range(rounds):
+            order = [*range(len(finalists))]
             for index in order[turn % len(order) :] + order[: turn % len(order)]:
-                setting = settings[index]
-                params = {**bench.default, **setting, "iterations": iterations[index]}
-                trial = Trial(
-                    next(numbers), params, kind=TrialKind.PROBE, time_limit_s=TIME_LIMIT_S
-                )
-                result = sessions[index].run(trial)
-                if result.status is not TrialStatus.COMPLETE or result.measurement is None:
-                    faults[str(setting)] = f"{result.status.value}: {result.reason}"
-                    del sessions[index]
-                    continue
-                pace_s = result.measurement.train_time_s / result.iterations
-                iterations[index] = max(3, int(seconds / max(pace_s, 1e-9)))
-                sent = result.measurement.sent_bytes / result.iterations
-                probe = PaceProbe(
-                    setting, batch, pace_s, result.measurement.peak_memory_bytes,
-                    result.measurement.cores_used, sent,
-                )  # fmt: skip
-                if turn:
-                    found.add(probe)
-    return found, faults, time.monotonic() - began_s
+                setting = finalists[index]
+                found.add(sessions[index], setting, found.map.pace_s(setting, batch_of(bench)))
+    return found
 
 
 def compare(name: str, rounds: int, seconds: float) -> dict[str, Any]:
     """Race, then measure all settings of one framework."""
     with workbench(name, DATASET) as bench:
         chosen, race_s = race(bench)
-        known, faults, all_s = measure(bench, rounds, seconds)
-        batch, cores = int(bench.default["batch_size"] or 1), len(bench.setup.cores)
+        began_s = time.monotonic()
+        measured = measure(bench, rounds, seconds)
+        all_s, known = time.monotonic() - began_s, measured.map
+        batch, cores = batch_of(bench), len(bench.setup.cores)
         whole = int(bench.default["iterations"] or 1)
     paces = [known.pace_s(each, batch) for each in known.settings]
     return {
@@ -135,7 +167,7 @@ def compare(name: str, rounds: int, seconds: float) -> dict[str, Any]:
         "all_measured_s": all_s,
         "all_trained_s": whole * sum(paces),
         "settings": len(paces),
-        "faults": faults,
+        "faults": measured.faults,
     }
 
 
