@@ -162,6 +162,56 @@ def test_a_group_that_breaks_is_named_and_ended(group, make_trial, fault, status
     assert after.status is TrialStatus.COMPLETE, (after.reason, after.log_tail)
 
 
+LAUNCHER = """
+import os
+import subprocess
+import sys
+
+if sys.argv[1] == "broken":
+    sys.exit(3)
+count, program = int(sys.argv[3]), sys.argv[4:]
+for rank in range(count):
+    told = dict(os.environ, PMI_ID=str(rank), PMI_PORT="port %d" % (7 * rank))
+    last = subprocess.Popen(program, env=told)
+last.wait()
+"""
+MEMBER = """
+import os
+import sys
+import worker_api
+import worker_mpi
+
+LAUNCHER = os.path.join(os.path.dirname(sys.argv[0]), "launcher.py")
+with worker_api.importing("nothing"):
+    worker_mpi.start(sys.executable, LAUNCHER, "{how}")
+
+
+def prepare(trial):
+    worker_mpi.join()
+    assert os.environ["PMI_PORT"] == "port %d" % (7 * trial.rank)
+    return (lambda count: 0.1), (lambda split: 0.9)
+
+
+worker_api.serve(prepare, report=lambda: {{"place": os.environ["PMI_ID"]}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "reason"),
+    [
+        ("well", TrialStatus.COMPLETE, ""),
+        ("broken", TrialStatus.CRASHED, "the launcher of 2 workers died: exit code 3"),
+    ],
+)
+def test_a_group_takes_the_places_of_an_mpi_job(group, make_trial, how, status, reason):
+    (group.worker.parent / "launcher.py").write_text(LAUNCHER)
+    group.worker.write_text(MEMBER.format(how=how))
+    result = run_trial(group, make_trial(workers=2))
+    assert (result.status, result.reason) == (status, reason), result.log_tail
+    assert result.versions.get("place") == (None if reason else "0")
+    assert marked_processes(group.marker) == []
+
+
 def test_a_group_of_fewer_processes_than_asked_for_is_invalid(setup, make_trial):
     """The synthetic worker starts no group, whatever it is asked for."""
     result = run_trial(setup, make_trial(workers=2, fault="slow", iterations=4000))

@@ -202,6 +202,8 @@ def _follow(prepare):
 
 def _break_off(now, why):
     """End the worker, as another process of its group has died, with that as its answer."""
+    while not now:  # it died before the first trial, or between two
+        time.sleep(LOOK_S)
     for trial in now:
         trial.emit("error", kind="group", message=why)
     os._exit(1)

@@ -4,9 +4,11 @@ import ctypes
 import os
 import re
 
+import group
 import worker_api
 
 with worker_api.importing("chainer"):
+    group.start()
     import chainer
     import numpy as np
     from chainer import functions, links
@@ -75,6 +77,7 @@ def prepare(trial):
     np.random.seed(trial.seed)
     net = {"default": OwnExample, "lenet": LeNet}[trial.model](trial)
     optimizer, schedule = net.optimizer(trial)
+    optimizer = group.shared(optimizer, trial)
     train = worker_data.load(trial, "train", net.scale)
     stream = worker_data.batches(trial, train[0], train[1].astype(np.int32), net.shuffle)
 
@@ -84,7 +87,8 @@ def prepare(trial):
             schedule(optimizer.t)
             loss = functions.softmax_cross_entropy(net(images), labels)
             net.cleargrads()
-            loss.backward()
+            # a part of the batch counts by its images, though all parts' gradients count alike
+            (loss * (len(labels) * trial.workers / trial.batch_size)).backward()
             optimizer.update()
         return loss.array
 
@@ -117,6 +121,7 @@ def report():
     threshold = os.environ.get("MALLOC_TRIM_THRESHOLD_")
     return {
         "threads": openblas.openblas_get_num_threads64_(),
+        "workers": group.size(),
         "blas_kernel": openblas.openblas_get_corename64_().decode("ascii"),
         "malloc_threshold": threshold if threshold and keeps(PROBE_BYTES) else "unset",
     }
