@@ -19,7 +19,7 @@ import pytest
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import BlasConfig, FrameworkConfig, RuntimeConfig
 from tuner.runtimes import Runtime, ensure_installed, find_runtime, sandbox_fault
-from tuner.runtimes.debian import gather_libraries, own_mirror
+from tuner.runtimes.debian import gather_libraries, keep_paths, own_mirror
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.venv import find_python
 from tuner.runtimes.wheels import fetch_wheels, pip_arguments, unpack_libraries
@@ -428,6 +428,17 @@ def test_of_a_suite_all_libraries_but_glibcs_are_gathered(tmp_path):
     found = {path.name: path.read_text() for path in (tmp_path / "flat").iterdir()}
     mpi = "libmpi.so.40.1"
     assert found == {mpi: mpi, "libmpi.so.40": mpi, "libcap.so.2": "libcap.so.2"}
+
+
+def test_what_libraries_load_by_its_path_is_kept_there(tmp_path):
+    for name in ("usr/bin/run", "usr/lib/plug/mca_one.so", "usr/lib/plug/more/two.so", "usr/x"):
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_text(name)
+    keep_paths(tmp_path / "root", ["usr/bin/run", "usr/lib/plug"], tmp_path / "suite")
+    found = [path for path in (tmp_path / "suite").rglob("*") if path.is_file()]
+    names = {str(path.relative_to(tmp_path / "suite")) for path in found}
+    assert names == {"usr/bin/run", "usr/lib/plug/mca_one.so", "usr/lib/plug/more/two.so"}
+    assert all(path.read_text() == str(path.relative_to(tmp_path / "suite")) for path in found)
 
 
 def test_libraries_beside_a_virtual_environment_need_mmdebstrap(tmp_path, monkeypatch):

@@ -59,6 +59,8 @@ class RuntimeConfig:
             or fetch, dependencies included; used if every pin is among them.
         libraries: Debian packages of ``suite`` whose shared libraries are put flat into
             ``{runtime}/libraries`` (``venv``), with ``links`` in the same folder.
+        kept: Further files and folders of those packages, such as plug-ins of the libraries, by
+            their path in ``suite``; they are put at the same path in ``{runtime}/suite``.
         check: Statements for the interpreter that prove that the runtime works; they print its
             version.
         size_mb: Disk space that installing needs, in MB.
@@ -79,6 +81,7 @@ class RuntimeConfig:
     hashed: list[str] = field(default_factory=list)
     libraries: list[str] = field(default_factory=list)
     links: dict[str, str] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
     check: str = ""
     size_mb: int = 0
     mirror: str = ""

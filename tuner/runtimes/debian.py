@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
@@ -172,6 +172,20 @@ def gather_libraries(root: Path, folder: Path) -> None:
             target = folder / path.name
             if path.is_file() and not _GLIBC.match(path.name) and not target.exists():
                 os.link(path.resolve(), target)
+
+
+def keep_paths(root: Path, names: Iterable[str], folder: Path) -> None:
+    """Move files and folders of an unpacked suite, named by their paths in it, to another root.
+
+    Args:
+        root: Root of the suite, on the same file system as ``folder``.
+        names: The paths, without the first slash.
+        folder: The other root, which need not exist.
+    """
+    for name in names:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (root / name).rename(target)
 
 
 def _size(path: Path) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tuner.progress import ProgressCallback
 from tuner.runtimes.base import Problem, Runtime, delete_tree
-from tuner.runtimes.debian import DebianRuntime, gather_libraries
+from tuner.runtimes.debian import DebianRuntime, gather_libraries, keep_paths
 from tuner.runtimes.sandbox import interpreter_folders
 from tuner.runtimes.wheels import PIP_REMEDY, pip_arguments
 from tuner.values.errors import RuntimeUnavailable
@@ -84,6 +84,7 @@ class VenvRuntime(Runtime):
         suite._unpack_suite(progress)
         folder = self.folder / "libraries"
         gather_libraries(suite.root, folder)
+        keep_paths(suite.root, runtime.kept, self.folder / "suite")
         delete_tree(suite.root)
         for name, target in runtime.links.items():
             (folder / name).symlink_to(target)

@@ -4,9 +4,11 @@ import ctypes
 import math
 import re
 
+import group
 import worker_api
 
 with worker_api.importing("cntk"):
+    group.start()
     import cntk
     import numpy as np
 
@@ -22,7 +24,8 @@ def own_example(trial, images):
             [
                 *(layers.Convolution2D((5, 5), 32, pad=True), layers.MaxPooling((3, 3), (2, 2))),
                 *(layers.Convolution2D((3, 3), 48), layers.MaxPooling((3, 3), (2, 2))),
-                *(layers.Convolution2D((3, 3), 64), layers.Dense(96), layers.Dropout(0.5)),
+                *(layers.Convolution2D((3, 3), 64), layers.Dense(96)),
+                layers.Dropout(0.5, **group.dropout(trial)),
                 layers.Dense(trial.classes, activation=None),
             ]
         )(images)
@@ -72,12 +75,13 @@ def prepare(trial):
     if isinstance(trial.threads, int):
         cntk.cntk_py.set_max_num_cputhreads(trial.threads)
     cntk.cntk_py.set_fixed_random_seed(trial.seed)
+    group.meet(trial)
     network, shuffle = MODELS[trial.model]
     images = cntk.input_variable((trial.channels, trial.height, trial.width))
     labels = cntk.input_variable(trial.classes)
     net, learners, schedules = network(trial, images)
     loss = cntk.cross_entropy_with_softmax(net, labels)
-    trainer = cntk.Trainer(net, (loss, None), learners)
+    trainer = cntk.Trainer(net, (loss, None), group.shared(learners, trial))
     train = worker_data.load(trial, "train", worker_lenet.SCALE)
     stream = worker_data.batches(trial, *train, shuffle=shuffle)
     one_hot = np.eye(trial.classes, dtype=np.float32)
@@ -109,7 +113,8 @@ def report():
     with open("/proc/self/maps") as maps:
         mkl = ctypes.CDLL(re.search(r"/\S+/libmklml_intel\.so", maps.read()).group())
     threads = cntk.cntk_py.get_max_num_cputhreads()
-    return {"threads": threads, "blas_kernel": str(mkl.mkl_serv_cpu_detect())}
+    kernel = str(mkl.mkl_serv_cpu_detect())
+    return {"threads": threads, "blas_kernel": kernel, "workers": group.size()}
 
 
 worker_api.serve(prepare, report=report, cntk=cntk.__version__, numpy=np.__version__)
