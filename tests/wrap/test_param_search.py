@@ -48,6 +48,16 @@ def test_it_asks_for_the_same_after_an_interruption():
     assert first == second
 
 
+def test_several_at_once_are_all_different():
+    runs = [trained({"lr": 0.1, "batch": 32, "epochs": 2}, 1)]
+    pending = [{"lr": 0.1, "batch": 64, "epochs": 2, "threads": 1}]  # at a runtime setting
+    space = ParamSpace(SPACE.params, {}, ({"lr": 0.1, "batch": 64, "epochs": 2},))
+    for _ in range(40):
+        proposed = ParamSearch(space, Goal(), 0.8, runs, pending=pending).next()
+        assert proposed not in map(space.part_of, pending)
+        pending.append(proposed)
+
+
 def test_start_points_come_first():
     starts = {"lr": 0.1, "batch": 64, "epochs": 2}, {"lr": 0.01, "batch": 64, "epochs": 1}
     space = ParamSpace(SPACE.params, {}, starts)

@@ -17,7 +17,7 @@ from tuner.config.schema import MeasureConfig
 from tuner.measure import marked_processes, parse_cores
 from tuner.values.errors import ConfigError
 from tuner.values.trial import Trial, TrialResult, TrialStatus
-from tuner.wrap import run as run_module
+from tuner.wrap import limits
 from tuner.wrap.goal import Goal
 from tuner.wrap.hope import Hope
 from tuner.wrap.knobs import parse_knob
@@ -301,8 +301,8 @@ HANG = "import time\ntime.sleep(1000)"
 def test_misbehaviour_ends_by_name_and_leaves_nothing_alive(
     folder, monkeypatch, source, status, reason
 ):
-    monkeypatch.setattr(run_module, "_HUNG_S", 2.0)
-    monkeypatch.setattr(run_module, "MAX_OUTPUT_BYTES", 16 * 2**20)
+    monkeypatch.setattr(limits, "_HUNG_S", 2.0)
+    monkeypatch.setattr(limits, "MAX_OUTPUT_BYTES", 16 * 2**20)
     result, _ = run(folder, source)
     assert result.status is status, (result.reason, result.log_tail)
     assert reason in result.reason

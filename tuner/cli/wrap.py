@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner.values.errors import ConfigError
+from tuner.values.extras import require_extra
 
 if TYPE_CHECKING:
+    from tuner.config.schema import ExecutorConfig
     from tuner.wrap.goal import Goal
     from tuner.wrap.request import Request
 
@@ -54,6 +56,10 @@ def wrap_command(words: Sequence[str]) -> int:
     --budget SECONDS    length of the study (default: as above; with params 30 whole runs, and 5
                         minutes at least)
     --cores LIST        CPUs that the program may use, such as 0-3 (default: all)
+    --executor NAME     local (default), or ray: on the nodes of a Ray cluster that are like this
+                        machine, with --cores of each
+    --ray-address HOST:PORT    the cluster (default: RAY_ADDRESS, or one on this machine)
+    --cores-per-trial N    CPUs of a run there (default: all of a node)
     --knob VAR=A,B      also try these values of an environment variable
     --without KNOB      leave this knob as it is; may be given more than once
     --allow-read PATH   what the program reads outside its folder, such as its data
@@ -86,9 +92,11 @@ def wrap_command(words: Sequence[str]) -> int:
 
 def _parser() -> _Parser:
     parser = _Parser(prog="tuner wrap", add_help=False, allow_abbrev=False)
-    for name in ("--step", "--metric", "--cores", "--tracking-uri"):
+    for name in ("--step", "--metric", "--cores", "--ray-address", "--tracking-uri"):
         parser.add_argument(name, default="")
     parser.add_argument("--objective", default="time")
+    parser.add_argument("--executor", choices=("local", "ray"), default="local")
+    parser.add_argument("--cores-per-trial", type=int, default=0)
     parser.add_argument("--budget", type=float, default=0.0)
     for name in ("--knob", "--without", "--allow-read"):
         parser.add_argument(name, action="append", default=[])
@@ -128,6 +136,24 @@ def _goal(options: argparse.Namespace) -> Goal:
     if options.margin is not None and not 0 < options.margin < float("inf"):
         raise ConfigError(f"--margin must be a number above 0, got {options.margin:g}")
     return Goal(name, not options.minimize, options.margin)
+
+
+def _executor(options: argparse.Namespace) -> ExecutorConfig:
+    from tuner.config.schema import ExecutorConfig
+
+    if options.executor == "ray":
+        require_extra("--executor ray", "ray", "ray")
+    for name in ("ray_address", "cores_per_trial"):
+        if options.executor != "ray" and getattr(options, name):
+            raise ConfigError(f"--{name.replace('_', '-')} must be left out unless --executor ray")
+    if options.cores_per_trial < 0:
+        raise ConfigError(f"--cores-per-trial must be 0 or more, got {options.cores_per_trial}")
+    return ExecutorConfig(
+        options.executor,
+        cores=options.cores,
+        address=options.ray_address,
+        cores_per_trial=options.cores_per_trial,
+    )
 
 
 def _require_command(words: Sequence[str]) -> None:
@@ -194,7 +220,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
         program=program,
         objective=objective,
         budget_s=options.budget,
-        cores=options.cores,
+        executor=_executor(options),
         knobs=tuple(map(parse_knob, options.knob)),
         without=tuple(options.without),
         output=Path(options.output),

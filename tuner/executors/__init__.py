@@ -4,5 +4,13 @@ from tuner.executors.base import Executor
 from tuner.executors.cluster import RayExecutor
 from tuner.executors.crowded import CrowdedExecutor
 from tuner.executors.local import LocalExecutor, run_undisturbed
+from tuner.executors.node import CoreSlot
 
-__all__ = ["CrowdedExecutor", "Executor", "LocalExecutor", "RayExecutor", "run_undisturbed"]
+__all__ = [
+    "CoreSlot",
+    "CrowdedExecutor",
+    "Executor",
+    "LocalExecutor",
+    "RayExecutor",
+    "run_undisturbed",
+]

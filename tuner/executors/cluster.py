@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 from tuner import measure
-from tuner.config.schema import ExecutorConfig, TuneConfig
-from tuner.executors.node import Answer, NodeSlot
-from tuner.trials.session import TrialSetup
+from tuner.config.schema import ExecutorConfig
+from tuner.executors.node import Answer, CoreSlot, NodeSlot
 from tuner.values.errors import ConfigError, RuntimeUnavailable
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
@@ -44,6 +44,30 @@ class _Slot:
     name: str
 
 
+class Asked(Protocol):
+    """What a slot is told of a study; the rest of it depends on the kind of slot."""
+
+    @property
+    def executor(self) -> ExecutorConfig:
+        """The cluster, and the CPUs of its nodes."""
+
+
+class Place(Protocol):
+    """What this machine knows of the trials of a study, whoever runs them."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder for the trials' files."""
+
+    @property
+    def marker(self) -> str:
+        """Marks the study's processes."""
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """CPUs of a trial, as they are numbered here."""
+
+
 class RayExecutor:
     """Runs trials on the nodes of a Ray cluster that are like this machine.
 
@@ -56,6 +80,7 @@ class RayExecutor:
         fingerprint: Fingerprint of this machine and the runtime's packages.
         say: Told which nodes are not used, and which are lost.
         check: Called while nodes prepare; an exception it raises ends that.
+        slot: The class whose objects run trials on the nodes.
 
     Raises:
         ConfigError: If there is no cluster at the address.
@@ -64,14 +89,17 @@ class RayExecutor:
 
     def __init__(
         self,
-        config: TuneConfig,
-        setup: TrialSetup,
+        config: Asked,
+        setup: Place,
         fingerprint: str,
         say: Callable[[str], None],
         check: Callable[[], None],
+        slot: type[CoreSlot] = NodeSlot,
     ) -> None:
-        self._config, self._setup, self._fingerprint, self._say = config, setup, fingerprint, say
+        self._slot = slot
+        self._setup, self._fingerprint, self._say = setup, fingerprint, say
         self._own = _connect(config.executor)
+        self._told = _shared(config)
         self._pool = ThreadPoolExecutor(_MAX_SLOTS, thread_name_prefix="ray")
         self._changed = threading.Condition()
         self._free: list[_Slot] = []
@@ -104,11 +132,19 @@ class RayExecutor:
         """Number of trials that may run at once now."""
         return len(self._free) + len(self._busy)
 
-    def submit(self, trial: Trial) -> Future[TrialResult]:
-        """Start ``trial`` as soon as a slot is free."""
-        return self._pool.submit(self._run, trial)
+    def submit(self, trial: Trial, *further: object) -> Future[Any]:
+        """Start ``trial`` as soon as a slot is free.
 
-    def _run(self, trial: Trial) -> TrialResult:
+        Args:
+            trial: The trial.
+            *further: What else the slot's class is told of it.
+
+        Returns:
+            The trial's result, as the slot's class returns it.
+        """
+        return self._pool.submit(self._run, trial, *further)
+
+    def _run(self, trial: Trial, *further: object) -> Any:
         import ray
         from ray.exceptions import RayError, RayTaskError
 
@@ -117,7 +153,7 @@ class RayExecutor:
             if slot is None:
                 break
             try:
-                result, files = cast("Answer", ray.get(slot.actor.run.remote(trial)))
+                result, files = cast("Answer", ray.get(slot.actor.run.remote(trial, *further)))
             except RayTaskError as error:
                 if not isinstance(error.cause, OSError):
                     raise RuntimeUnavailable(f"{slot.name}: {_reason(error)}") from error
@@ -204,13 +240,13 @@ class RayExecutor:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         refusal, slot = "", None
-        remote: Any = ray.remote(NodeSlot)
+        remote: Any = ray.remote(self._slot)
         try:
             actor = remote.options(
                 num_cpus=len(self._setup.cores),
                 max_concurrency=2,  # one runs a trial, one can cancel it
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            ).remote(self._config, self._setup.marker)
+            ).remote(self._told, self._setup.marker)
             self._actors.append(actor)
             fingerprint, name = ray.get(actor.facts.remote())
             if fingerprint == self._fingerprint:
@@ -295,7 +331,14 @@ def _reach(address: str) -> None:
 
 def _no_cluster(address: str, error: Exception) -> ConfigError:
     why = _reason(error)
-    return ConfigError(f"executor.address={address}: no Ray cluster is there ({why})")
+    return ConfigError(f"there is no Ray cluster at {address}: {why}")
+
+
+def _shared(config: Asked) -> Any:
+    """Return a reference to what all slots are told, which each node fetches once."""
+    import ray
+
+    return ray.put(config)
 
 
 def _nodes() -> list[dict[str, Any]]:

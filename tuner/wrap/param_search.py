@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from tuner.search.constrained import Told, propose
-from tuner.values.trial import ParamValue, TrialResult, TrialStatus
+from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 from tuner.wrap.goal import Goal
 from tuner.wrap.objective import Objective
 from tuner.wrap.params import ParamSpace
@@ -27,6 +27,7 @@ class ParamSearch:
         needed: What the program reaches by itself, with more as better.
         runs: All runs with other params so far.
         objective: What is minimised.
+        pending: Params that are being tried.
 
     Attributes:
         needed: What the program reaches by itself, with more as better.
@@ -39,9 +40,10 @@ class ParamSearch:
         needed: float,
         runs: Sequence[TrialResult],
         objective: Objective = Objective.TIME,
+        pending: Sequence[Params] = (),
     ) -> None:
         self._space, self._goal, self._runs = space, goal, runs
-        self.needed, self._objective = needed, objective
+        self.needed, self._objective, self._pending = needed, objective, pending
 
     @property
     def finalists(self) -> list[TrialResult]:
@@ -61,8 +63,9 @@ class ParamSearch:
     def next(self) -> dict[str, ParamValue] | None:
         """Return the params to try next; ``None`` if none are left that were not tried."""
         tried = [self._space.part_of(each.trial.params) for each in self._runs]
+        known = [*tried, *map(self._space.part_of, self._pending)]
         for start in self._space.start:
-            if dict(start) not in tried:
+            if dict(start) not in known:
                 return dict(start)
         falls_short = [each for each in map(self._violation, self._runs) if each < math.inf]
         # worse than any that ended well
@@ -76,8 +79,9 @@ class ParamSearch:
             )
             for params, each in zip(tried, self._runs, strict=True)
         ]
-        proposals = map(self._space.rounded, islice(propose(self._space.space, told), _DRAWS))
-        return next((each for each in proposals if each not in tried), None)
+        draws = islice(propose(self._space.space, told), _DRAWS + len(self._pending))
+        proposals = map(self._space.rounded, draws)
+        return next((each for each in proposals if each not in known), None)
 
     def _violation(self, run: TrialResult) -> float:
         """Return by how much a run falls short; infinite if it failed."""

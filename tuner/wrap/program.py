@@ -45,6 +45,21 @@ _MOUNT = """
 
 
 @dataclass(frozen=True)
+class Brought:
+    """What a program brings along to another machine.
+
+    Attributes:
+        executable: Absolute path of its command.
+        environment: The environment that it has without the tuner.
+        copy: Where a copy of its folder lies there; ``None`` if the folder itself is there.
+    """
+
+    executable: Path
+    environment: Mapping[str, str]
+    copy: Path | None = None
+
+
+@dataclass(frozen=True)
 class Program:
     """A training program.
 
@@ -60,6 +75,7 @@ class Program:
         metric: Regular expression on its output whose named groups are figures. Empty for none.
         params: Its params, whose values replace their names in braces in the command.
         goal: The figure that tells how well it has trained.
+        brought: What it brings along from another machine; ``None`` if it comes from this one.
     """
 
     argv: tuple[str, ...]
@@ -71,6 +87,7 @@ class Program:
     metric: str = ""
     params: ParamSpace = field(default_factory=ParamSpace)
     goal: Goal = field(default_factory=Goal)
+    brought: Brought | None = None
 
     @property
     def name(self) -> str:
@@ -81,6 +98,8 @@ class Program:
     @cached_property
     def executable(self) -> Path:
         """Absolute path of the command. Raises ``ConfigError`` if there is none."""
+        if self.brought:
+            return self.brought.executable
         command = self.argv[0]
         path = self.folder / command if "/" in command else None
         found = shutil.which(path or command)
@@ -89,8 +108,10 @@ class Program:
         return Path(found).absolute()
 
     @cached_property
-    def environment(self) -> dict[str, str]:
+    def environment(self) -> Mapping[str, str]:
         """The environment that it has without the tuner."""
+        if self.brought:
+            return self.brought.environment
         own = {name: value for name, value in os.environ.items() if not _is_ours(name)}
         libraries = Path(site.getuserbase()) / "lib"
         if libraries.is_dir():  # HOME is another folder in the sandbox
@@ -113,6 +134,12 @@ class Program:
             "goal": repr(self.goal),
             "params": repr(self.params),
         }
+
+    def here(self, path: Path) -> Path:
+        """Return where a file of the program is on this machine."""
+        copy = self.brought and self.brought.copy
+        within = copy and path.is_relative_to(self.folder)
+        return copy / path.relative_to(self.folder) if copy and within else path
 
     def _is_file(self, argument: str) -> bool:
         return os.path.isfile(self.folder / argument)  # noqa: PTH113 - takes what is no path
@@ -158,7 +185,9 @@ class Program:
             start=self.folder,
             options=self._options(),
         )
-        pairs = [str(each) for pair in folders.items() for each in pair]
+        pairs = [
+            str(each) for folder, place in folders.items() for each in (self.here(folder), place)
+        ]
         return [*_NAMESPACE, "sh", "-c", _MOUNT, "overlay", *pairs, "--", *prefix, *argv]
 
     def _folders(self) -> Iterator[Path]:
@@ -171,7 +200,8 @@ class Program:
 
     def check(self) -> None:
         """Raise ``ConfigError`` or ``RuntimeUnavailable`` if it cannot be run here."""
-        _ = self.executable
+        if not os.access(self.here(self.executable), os.X_OK):
+            raise ConfigError(f"{self.executable} is not there, or nothing that can be run")
         self.arguments(Trial(0, {}))
         missing = [each for each in self.readable if not each.exists()]
         if missing:
@@ -205,8 +235,9 @@ class Program:
         """Yield what it may read besides this machine's programs and its own folder."""
         yield INJECTED
         yield from (each for each in self.readable if not each.is_dir())
-        yield from interpreter_folders(str(self.executable))
-        interpreter = _interpreter_of(self.executable)
+        executable = self.here(self.executable)
+        yield from interpreter_folders(str(executable))
+        interpreter = _interpreter_of(executable)
         if interpreter:
             yield from interpreter_folders(interpreter)
         libraries = Path(site.getuserbase()) / "lib"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import shlex
@@ -12,6 +13,7 @@ from tuner.config.catalogue import tuner_home
 from tuner.progress import StudyProgress
 from tuner.storage.study_folder import StudyFolder, home_id, write_atomically
 from tuner.tracking import PROGRAM_FRONT, PROGRAMS, Outbox, Tracker, default_tracking_uri
+from tuner.trials.setup import core_sets
 from tuner.values.addresses import without_password
 from tuner.values.trial import TrialKind, TrialResult
 from tuner.wrap.report import answer, describe, document
@@ -34,7 +36,7 @@ class Record:
 
     Attributes:
         id: Id of the study.
-        cores: CPUs that the program may use.
+        cores: CPUs that a run may use, as they are numbered here.
         facts: The machine, and what is measured with.
         folder: The study's folder, locked.
 
@@ -47,7 +49,7 @@ class Record:
         self, request: Request, progress: StudyProgress, on_exit: contextlib.ExitStack
     ) -> None:
         program = request.program
-        self.cores = measure.parse_cores(request.cores)
+        self.cores = core_sets(request.executor)[0]
         self.facts = measure.machine_facts(self.cores)
         if not program.confined:
             self.facts["sandbox"] = "off"
@@ -59,6 +61,8 @@ class Record:
             "cores": self.cores,
             "place": [home_id(tuner_home()), without_password(request.tracking_uri)],
         }
+        if request.executor.name != "local":
+            identity["executor"] = dataclasses.asdict(request.executor)
         text = json.dumps(identity, sort_keys=True, default=str)
         self.id = hashlib.sha256(text.encode()).hexdigest()[:10]
         output = request.output.expanduser().absolute()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.config.schema import ExecutorConfig
 from tuner.wrap.knobs import Knob
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
@@ -19,7 +20,7 @@ class Request:
         objective: What is minimised.
         budget_s: Seconds for the study; 0 for 5 minutes, or ten runs of a program whose progress
             cannot be seen.
-        cores: CPUs that it may use, such as ``0-3``; empty for all.
+        executor: Where it runs, and on which CPUs.
         knobs: Knobs that the user adds.
         without: Names of knobs that are left alone.
         output: Folder of MLflow's artifacts.
@@ -30,7 +31,7 @@ class Request:
     program: Program
     objective: Objective = Objective.TIME
     budget_s: float = 0.0
-    cores: str = ""
+    executor: ExecutorConfig = field(default_factory=ExecutorConfig)
     knobs: tuple[Knob, ...] = ()
     without: tuple[str, ...] = ()
     output: Path = Path()

@@ -9,48 +9,35 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from tuner.config.schema import MeasureConfig
-from tuner.measure import (
-    MARKER,
-    NamelessFiles,
-    ResourceMonitor,
-    Usage,
-    kill_marked,
-    mapped_files,
-    nameless_files,
-)
-from tuner.storage.study_folder import is_full
+from tuner.measure import MARKER, ResourceMonitor, Usage, kill_marked, mapped_files
 from tuner.trials.custody import custody
 from tuner.trials.outcome import Failure
 from tuner.trials.protocol import log_tail
-from tuner.trials.worker_folder import BLOCK_BYTES, WorkerFolder
+from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ProtocolError
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 from tuner.wrap.ending import MAX_BYTES, death, measurement
 from tuner.wrap.hope import Hope
 from tuner.wrap.inside import environment, inside
 from tuner.wrap.knobs import PRELOAD, Knob, variables_of
+from tuner.wrap.limits import Limits
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import STOP, Program, environment_of
 from tuner.wrap.spending import PSS_EVERY_S, Spending
 from tuner.wrap.steps import Progress, Window, choose_window, steady_s
 
-MAX_OUTPUT_BYTES = 256 * 2**20
-_MAX_FILES = 100_000  # that a program may write
-_MAX_PROCESSES = 2000
-_MAX_OPEN = 20_000  # files of all processes
 _MAX_MAPPED = 20_000
 _POLL_S = 0.02
-_LOOK_EVERY_S = (0.1, 1.0)  # at mapped files and the disk: at first, and later
-_HUNG_S = 120.0  # without output, a step, or work of the CPU
-_IDLE = 0.01  # of a core, below which nothing computes
 _LEAST_S = 1.0  # of steps, for a program that is over before more were measured
 _GRACE_S = 2.0  # between telling a program to stop, SIGTERM and SIGKILL
 _KEPT_BYTES = 2**20  # of the output
@@ -75,6 +62,7 @@ class Aim:
             given up as worse than the best.
         time_limit_s: Seconds after which it is killed.
         hope: What its curve must be able to reach; ``None`` if it is not given up for it.
+        once: Whether it is not run again if others disturbed it.
     """
 
     window: Window | None = None
@@ -83,6 +71,7 @@ class Aim:
     beaten: float = math.inf
     time_limit_s: float = math.inf
     hope: Hope | None = None
+    once: bool = False
 
     @property
     def steps(self) -> bool:
@@ -102,11 +91,15 @@ class Seen:
         in_percent: Whether it tells accuracies in per cent; ``None`` if it told none.
     """
 
-    window: Window | None
-    source: str
-    mapped: frozenset[str]
-    start_s: float
+    window: Window | None = None
+    source: str = ""
+    mapped: frozenset[str] = frozenset()
+    start_s: float = 0.0
     in_percent: bool | None = None
+
+
+Ran = tuple[TrialResult, Seen]
+"""The result of a run, and what it showed besides."""
 
 
 @dataclass
@@ -124,7 +117,10 @@ class Runner:
         tell: Called with the steps and seconds of a run so far.
         knobs: The knobs that settings are of.
         in_percent: Whether the program tells accuracies in per cent; ``None`` if that is unknown.
+        cancelled: Set to end the program that runs; its result is then ``INTERRUPTED``.
     """
+
+    slots = 1  # runs at once
 
     program: Program
     folder: Path
@@ -136,9 +132,24 @@ class Runner:
     tell: Callable[[Trial, int, float], None] = lambda _trial, _steps, _seconds: None
     knobs: Sequence[Knob] = field(default_factory=tuple)
     in_percent: bool | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, trial: Trial, aim: Aim) -> tuple[TrialResult, Seen]:
-        """Run the program once with the setting ``trial.params``."""
+    def submit(self, trial: Trial, aim: Aim) -> Future[Ran]:
+        """Run the program now; the run has ended when this returns."""
+        ended = Future[Ran]()
+        ended.set_result(self.run(trial, aim))
+        return ended
+
+    def run(self, trial: Trial, aim: Aim) -> Ran:
+        """Run the program with a setting; again if others disturbed it."""
+        result, seen = self._run(trial, aim)
+        measured = result.measurement
+        disturbed = measured and measured.disturbed
+        timed = self.objective is not Objective.MEMORY  # others change no memory
+        again = disturbed and timed and result.usable and not aim.once
+        return self._run(trial, aim) if again else (result, seen)
+
+    def _run(self, trial: Trial, aim: Aim) -> Ran:
         folder = self.folder / trial.name
         folder.mkdir(parents=True, exist_ok=True)
         with (
@@ -186,7 +197,7 @@ class _Watch:
                 stdin=held.fileno(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd=program.folder,
+                cwd=program.here(program.folder),
                 env={**environment, MARKER: self._marker},
                 start_new_session=True,
             )
@@ -206,11 +217,9 @@ class _Watch:
         self._reached: set[str] = set()
         self._read = False
         self._weighed = 0
-        self._next_look_s = 0.0
-        self._last_sign = self._began_s, 0.0, (0, 0)
         self._code: int | None = None
         self._start_s = 0.0
-        self._nameless = NamelessFiles()
+        self._limits = Limits(own, output, self._monitor, runner.memory_limit_bytes)
 
     def follow(self) -> Failure | None:
         """Watch until the program has ended or shown enough; return why it must be given up."""
@@ -230,7 +239,7 @@ class _Watch:
             if measured and not self._aim.whole:
                 self._look()
                 return None
-            failure = self._broken_limit()
+            failure = self._given_up() or self._broken_limit()
             if failure:
                 return failure
             if select.select([self._line], [], [], _POLL_S)[0]:
@@ -280,9 +289,11 @@ class _Watch:
         code = int(self._process.wait())  # what held it was killed as well
         return code if code >= 0 else 128 - code
 
-    def _broken_limit(self) -> Failure | None:
-        now = time.monotonic()
-        took_s = now - self._began_s
+    def _given_up(self) -> Failure | None:
+        """Return why the run is of no more use."""
+        if self._runner.cancelled.is_set():
+            return TrialStatus.INTERRUPTED, "the tuner was stopped"
+        took_s = time.monotonic() - self._began_s
         marks = self._progress.marks
         self._runner.tell(self._trial, self._steps_done(), took_s)
         if self._spending.is_beaten(marks, self._window, took_s):
@@ -294,49 +305,20 @@ class _Watch:
                 return TrialStatus.STOPPED, "its curve falls short of what the program reaches"
         if took_s > self._aim.time_limit_s:
             return TrialStatus.TIMEOUT, f"not done after {self._aim.time_limit_s:.0f} s"
-        size = os.fstat(self._output.fileno()).st_blocks * BLOCK_BYTES
-        if size > MAX_OUTPUT_BYTES:
-            return TrialStatus.OVER_LIMIT, f"wrote more than {MAX_OUTPUT_BYTES / 2**20:.0f} MiB"
-        memory = self._monitor.memory_bytes + self._nameless.memory_bytes
-        if memory > self._runner.memory_limit_bytes:
-            limit = self._runner.memory_limit_bytes / 2**20
-            return TrialStatus.OUT_OF_MEMORY, f"used more than {limit:,.0f} MiB"
-        if len(self._monitor.tree) > _MAX_PROCESSES:
-            return TrialStatus.OVER_LIMIT, f"has more than {_MAX_PROCESSES} processes"
-        if now < self._next_look_s:
-            return None
-        self._next_look_s = now + min(max(0.1 * took_s, _LOOK_EVERY_S[0]), _LOOK_EVERY_S[1])
+        return None
+
+    def _broken_limit(self) -> Failure | None:
+        failure = self._limits.broken()
+        if failure or not self._limits.is_look_due():
+            return failure
         self._look()
-        self._nameless = nameless_files(self._monitor.tree, _MAX_OPEN)
-        if self._is_hung(now, (size, len(marks))):
-            return TrialStatus.STALLED, f"no output, step or work for {_HUNG_S:.0f} s"
-        return self._overflow()
+        return self._limits.broken_at_a_look(self._runner.folder, len(self._progress.marks))
 
     def _steps_done(self) -> int:
         """Return the steps that the program told of; 0 if its hook was told to be silent."""
         marks = self._progress.marks
         silent = not self._aim.steps and self._progress.source.startswith("hook")
         return 0 if silent or not marks else marks[-1].step
-
-    def _is_hung(self, now: float, alive: tuple[int, int]) -> bool:
-        """Return whether the program has shown no sign of life for too long."""
-        cpu_s = self._monitor.cpu_s()
-        before_s, before_cpu_s, before = self._last_sign
-        if alive != before or cpu_s - before_cpu_s > _IDLE * (now - before_s):
-            self._last_sign = now, cpu_s, alive
-        return now - self._last_sign[0] > _HUNG_S
-
-    def _overflow(self) -> Failure | None:
-        count, size = self._own.size(_MAX_FILES)
-        if count > _MAX_FILES:
-            return TrialStatus.OVER_LIMIT, f"wrote more than {_MAX_FILES:,} files"
-        if size + self._nameless.disk_bytes > MAX_BYTES:
-            return TrialStatus.OVER_LIMIT, f"wrote more than {MAX_BYTES / 2**30:.0f} GiB"
-        if self._nameless.open > _MAX_OPEN:
-            return TrialStatus.OVER_LIMIT, f"has more than {_MAX_OPEN:,} open files"
-        if is_full(self._runner.folder):
-            return TrialStatus.DISK_FULL, "it left too little free space on the disk"
-        return None
 
     def _look(self) -> None:
         """Note which files the program maps, and whether the setting has reached it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 from tuner import measure
-from tuner.config.schema import ExecutorConfig, MeasureConfig
 from tuner.progress import StudyProgress
 from tuner.trials.session import remove_worker_folders
 from tuner.trials.setup import claim_cores
@@ -19,13 +19,14 @@ from tuner.wrap.descent import SLACK, Descent
 from tuner.wrap.goal import Goal
 from tuner.wrap.hope import Hope, at_pace
 from tuner.wrap.knobs import Knob, find_knobs, knob_names
+from tuner.wrap.nodes import make_runner
 from tuner.wrap.objective import Objective
 from tuner.wrap.param_search import ParamSearch
 from tuner.wrap.proving import Proving
 from tuner.wrap.record import Record
 from tuner.wrap.request import Request
 from tuner.wrap.result import WrapResult
-from tuner.wrap.run import Aim, Runner, Seen
+from tuner.wrap.run import Aim, Ran, Runner, Seen
 from tuner.wrap.steps import Window
 
 _BEATEN = 1.3  # times as much as the best so far: such a run is ended
@@ -43,7 +44,6 @@ _MEASURED_S = (1.0, 30.0)
 _FIRST_LIMIT_S = 24 * 3600.0
 _AROUND_S = 0.3  # of each run, outside the program
 _SLOWEST = 20.0  # times as long as the first run: then a run hangs
-_MEMORY_SHARE = 0.8
 _SEEN_S = {Objective.MEMORY: 0.5, Objective.CPU: 0.1}  # least that a program has to show: samples
 
 
@@ -66,19 +66,9 @@ class _Study:
         self, request: Request, progress: StudyProgress, on_exit: contextlib.ExitStack
     ) -> None:
         self._request, self._progress = request, progress
-        self._executor = ExecutorConfig(cores=request.cores)
         self._record = Record(request, progress, on_exit)
         self._folder = self._record.folder
-        self._runner = Runner(
-            request.program,
-            self._folder.trials,
-            self._folder.marker,
-            self._record.cores,
-            int(_MEMORY_SHARE * measure.total_memory_bytes()),
-            MeasureConfig(),
-            request.objective,
-            tell=progress.trial_progress,
-        )
+        self._runner = make_runner(request, self._record, progress)
         measure.kill_marked(f"{self._folder.marker}/")
         remove_worker_folders(self._folder.trials)
         find_knobs([], 1, [], own=request.knobs, without=request.without)  # refuses unknown names
@@ -92,7 +82,7 @@ class _Study:
         """Run, or resume, the study; report what it found so far if it is interrupted."""
         self._record.begin()
         try:
-            with claim_cores(self._executor, self._progress):
+            with self._machines():
                 self._folder.restart_clock()
                 self._folder.save(framework=self._request.program.name, dataset="own")
                 self._default()
@@ -110,6 +100,12 @@ class _Study:
         self._record.finish(result, complete=True)
         return result
 
+    def _machines(self) -> contextlib.AbstractContextManager[object]:
+        """Claim the cores of this machine, or end all runs on others at the end."""
+        if isinstance(self._runner, Runner):
+            return claim_cores(self._request.executor, self._progress)
+        return contextlib.closing(self._runner)
+
     # -- the program as it is ---------------------------------------------------------------------
 
     def _default(self) -> None:
@@ -125,8 +121,9 @@ class _Study:
                 measured_s=measured_s,
                 whole=self._reads_quality,
                 time_limit_s=_FIRST_LIMIT_S,
+                once=True,
             )
-            result, seen = self._runner.run(trial, aim)
+            result, seen = self._runner.submit(trial, aim).result()
             if not result.usable:
                 tail = result.log_tail.splitlines()[-1:] or ["it printed nothing"]
                 raise NoTrialSucceeded(
@@ -149,7 +146,7 @@ class _Study:
         self._runner.knobs = self._knobs
 
     def _find_knobs(self, mapped: Sequence[str]) -> list[Knob]:
-        request, cores = self._request, len(self._runner.cores)
+        request, cores = self._request, len(self._record.cores)
         flags = measure.cpu_flags()
         return find_knobs(mapped, cores, flags, own=request.knobs, without=request.without)
 
@@ -269,21 +266,37 @@ class _Study:
             return
         self._progress.phase("search", "params")
         setting = self._descent().best
+        running: dict[Future[Ran], Trial] = {}
         while True:
-            search = self._param_search()
-            next_s = self._next_s(search)
-            kept_s = min(_PAIRS_WITH_PARAMS * (self._wall_s + next_s), _RESERVED * self._budget_s)
-            if self._left_s - next_s < kept_s:
+            next_run = self._next_with_params(setting, [*running.values()])
+            if next_run:
+                running[self._runner.submit(*next_run)] = next_run[0]
+                if len(running) < self._runner.slots:
+                    continue
+            elif not running:
                 return
-            params = search.next()
-            if params is None:  # all were tried
-                return
-            trial = self._next_trial({**setting, **params})
-            limit_s = self._search_limit_s(kept_s)
-            beaten = self._beaten(search)
-            end_s = min(limit_s, beaten) if self._objective is Objective.TIME else limit_s
-            hope = self._hope(search, setting, end_s)
-            self._measure(trial, Aim(whole=True, beaten=beaten, time_limit_s=limit_s, hope=hope))
+            for ended in wait(running, return_when=FIRST_COMPLETED).done:
+                del running[ended]
+                self._keep(ended.result()[0])
+
+    def _next_with_params(
+        self, setting: Params, running: Sequence[Trial]
+    ) -> tuple[Trial, Aim] | None:
+        """Return the next run with other params; ``None`` if there is no time, or none is left."""
+        search = self._param_search([each.params for each in running])
+        next_s = self._next_s(search)
+        kept_s = min(_PAIRS_WITH_PARAMS * (self._wall_s + next_s), _RESERVED * self._budget_s)
+        if self._left_s - next_s < kept_s:
+            return None
+        params = search.next()
+        if params is None:  # all were tried
+            return None
+        trial = self._next_trial({**setting, **params}, running)
+        limit_s = self._search_limit_s(kept_s)
+        beaten = self._beaten(search)
+        end_s = min(limit_s, beaten) if self._objective is Objective.TIME else limit_s
+        hope = self._hope(search, setting, end_s)
+        return trial, Aim(whole=True, beaten=beaten, time_limit_s=limit_s, hope=hope)
 
     def _hope(self, search: ParamSearch, setting: Params, end_s: float) -> Hope:
         """Return what a curve at a runtime setting is compared with."""
@@ -321,15 +334,15 @@ class _Study:
             return self._limit_s
         return min(self._limit_s, self._left_s - kept_s)
 
-    def _param_search(self) -> ParamSearch:
+    def _param_search(self, pending: Sequence[Params] = ()) -> ParamSearch:
         program = self._request.program
         runs = [each for each in self._tried if program.params.part_of(each.trial.params)]
         needed = program.goal.of(self._first)
         assert needed is not None
-        return ParamSearch(program.params, program.goal, needed, runs, self._objective)
+        return ParamSearch(program.params, program.goal, needed, runs, self._objective, pending)
 
-    def _next_trial(self, setting: Params) -> Trial:
-        number = 1 + max(each.trial.number for each in self._tried)
+    def _next_trial(self, setting: Params, running: Sequence[Trial] = ()) -> Trial:
+        number = 1 + max(each.number for each in (*(run.trial for run in self._tried), *running))
         trial = Trial(number, setting, TrialKind.SEARCH)
         self._progress.trial_started(trial)
         return trial
@@ -345,11 +358,7 @@ class _Study:
         return start_s + train_s + _AROUND_S
 
     def _measure(self, trial: Trial, aim: Aim) -> TrialResult:
-        """Run a setting; once more if others disturbed it, which changes no memory."""
-        result, _ = self._runner.run(trial, aim)
-        times = self._objective is not Objective.MEMORY
-        if times and result.measurement and result.measurement.disturbed and result.usable:
-            result, _ = self._runner.run(trial, aim)
+        result, _ = self._runner.submit(trial, aim).result()
         self._keep(result)
         return result
 
