@@ -88,6 +88,8 @@ def test_an_outcome_names_what_a_reader_must_know():
     by_number = {each.trial.number: each for each in make_study().trials}
     assert "stopped after 2,000 iterations" in describe_outcome(by_number[13])
     assert "disturbed: others used 41 %" in describe_outcome(by_number[14])
+    early = dataclasses.replace(by_number[13], iterations=0, reason="its curve falls short")
+    assert describe_outcome(early).endswith(", ended early: its curve falls short")
 
 
 def test_plain_progress_prints_a_line_for_each_event():

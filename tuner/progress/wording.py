@@ -94,7 +94,11 @@ def describe_outcome(result: TrialResult) -> str:
     if result.trial.share < 1:
         words.append(f"projected from {100 * result.trial.share:.3g} % of the iterations")
     if result.status is TrialStatus.STOPPED:
-        words.append(f"stopped after {result.iterations:,} iterations")
+        words.append(
+            f"stopped after {result.iterations:,} iterations"
+            if result.iterations
+            else f"ended early: {printable(result.reason)}"  # it tells no steps
+        )
     if result.measurement.disturbed:
         words.append(f"disturbed: {printable(result.measurement.disturbed)}")
     return ", ".join(words)

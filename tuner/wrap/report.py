@@ -101,7 +101,7 @@ def _kept(result: WrapResult, proof: Proof | None) -> str:
         checked = "speed" if result.objective is Objective.TIME else result.objective.used
         return f"{checked} only; accuracy not checked"
     own, changed = map(goal.shown, proof.reached)
-    kept = "no loss is proven" if proof.no_loss else "no loss is not proven"
+    kept = "no loss is proven" if proof.no_loss else "a loss is not ruled out"
     if proof.no_loss is None:
         kept = "the same in every run, so other seeds may differ"
     return f"{goal.name} {changed} against {own}, {kept}"
