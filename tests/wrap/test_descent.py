@@ -62,3 +62,17 @@ def test_threads_are_tried_again_once_others_have_changed():
 
     found, _ = finish([Knob("threads", "", {16: {}, 2: {}}, ordered=True), POLICY], cost)
     assert found.best == {"P": "passive", "threads": 2}
+
+
+def test_workers_are_tried_with_their_share_of_the_cores():
+    workers = Knob("workers", "", {1: {}, 2: {}}, ordered=True, along={2: {"threads": 8}})
+
+    def cost(setting: Mapping) -> float:
+        count, threads = setting.get("workers", 1), setting.get("threads", 16)
+        return 3.0 if count * threads > 16 else 16 / threads / count**1.5
+
+    found, tried = finish([THREADS, workers], cost)
+    assert found.best == {"workers": 2, "threads": 8}
+    assert {"workers": 2, "threads": 16} in tried, "threads are tried again with two workers"
+    effects = {each.knob: each.value for each in found.effects}
+    assert effects == {"threads": None, "workers": 2}

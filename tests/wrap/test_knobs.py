@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuner.values.errors import ConfigError
-from tuner.wrap.knobs import find_knobs, parse_knob, thread_counts, variables_of
+from tuner.wrap.knobs import find_knobs, parse_knob, thread_counts, timed_knobs, variables_of
+from tuner.wrap.params import ParamSpace
 
 LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
 GOMP = "/venv/torch/lib/libgomp.so.1"
@@ -65,6 +66,14 @@ def test_a_setting_becomes_variables():
         "MKL_NUM_THREADS": "2",
         "X": "b",
     }
+
+
+def test_workers_first_get_at_most_their_share_of_the_cores():
+    own = timed_knobs(ParamSpace(timed={"workers": (1, 2, 3, 8), "fork": (True, "spawn")}))
+    *_, workers, fork = find_knobs([GOMP], 4, [], own=own)
+    assert workers.along == {2: {"threads": 2}, 3: {"threads": 1}, 8: {"threads": 1}}
+    assert (workers.ordered, fork.ordered, fork.along) == (True, False, {})
+    assert variables_of([workers, fork], {"workers": 2, "fork": "spawn"}, {}) == {}
 
 
 def test_what_a_program_loads_first_stays_loaded():

@@ -15,7 +15,7 @@ from tuner.values.trial import Measurement, TrialKind, TrialResult, TrialStatus
 from tuner.wrap import result as results
 from tuner.wrap.comparison import compare
 from tuner.wrap.descent import Effect
-from tuner.wrap.knobs import parse_knob
+from tuner.wrap.knobs import Knob, parse_knob
 from tuner.wrap.objective import Objective, read_objective
 from tuner.wrap.program import Program
 from tuner.wrap.report import describe, document
@@ -136,6 +136,16 @@ def test_a_runtime_setting_that_changes_accuracy_is_named():
         "more than seeds explain."
     ) in text
     assert "by itself" not in describe(dataclasses.replace(told, runs=[OWN, *own, same]))
+
+
+def test_more_threads_than_cores_are_named():
+    params = {"workers": 2, "threads": 2}
+    knobs = [Knob("threads", "", {2: {}, 1: {}}, ordered=True, per_core=True)]
+    told = dataclasses.replace(found(Objective.TIME), knobs=knobs, facts={"cores": "2 of 8"})
+    many, as_many = (run(1.0, params={**params, "threads": each}) for each in (2, 1))
+    text = describe(dataclasses.replace(told, runs=[OWN, many, as_many]))
+    rows = [each for each in text.splitlines() if each.startswith("workers 2")]
+    assert [each.endswith("oversubscribed") for each in rows] == [True, False]
 
 
 def test_what_is_not_proven_is_not_claimed():

@@ -50,6 +50,42 @@ def test_a_file_has_the_keys_of_a_search_space_and_the_command_line_replaces_the
     assert (space.default, space.start) == ({"lr": 0.5}, ({"lr": 0.03, "net": "small"},))
 
 
+def test_params_that_change_the_time_alone_are_apart(tmp_path):
+    file = tmp_path / "tuner.yaml"
+    file.write_text(
+        "params:\n"
+        "  lr: {type: float, low: 1e-4, high: 0.1}\n"
+        "  loaders: {type: categorical, choices: [0, 2], affects: time}\n"
+        "default: {loaders: 2, lr: 0.01}\n"
+        "start: [{lr: 0.02}]"
+    )
+    space = read_params({"workers": "choice(1, 2)"}, file)
+    assert {*space.params} == {"lr"}
+    assert space.timed == {"loaders": (0, 2), "workers": (1, 2)}
+    assert space.start == ({"lr": 0.02},)
+    setting = {"workers": 2, "lr": 0.1, "threads": 1}
+    assert space.part_of(setting) == {"lr": 0.1}
+    assert space.values_in(setting) == {"workers": 2, "lr": 0.1}
+    assert not read_params({"workers": "choice(1, 2)"}, None)
+    own = space.with_own(("--workers", "{workers=4}")).default
+    assert own == {"workers": 4, "loaders": 2, "lr": 0.01}
+
+
+def test_workers_can_change_more_than_the_time(tmp_path):
+    file = tmp_path / "tuner.yaml"
+    file.write_text("params: {workers: {type: int, low: 1, high: 4, affects: accuracy}}")
+    space = read_params({}, file)
+    assert ({*space.params}, space.timed) == ({"workers"}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"), [("workers", "int(1, 4)"), ("workers", "uniform(1, 4)")]
+)
+def test_what_changes_the_time_alone_is_a_list(name, spec):
+    with pytest.raises(ConfigError, match="affects the time alone; list its values"):
+        read_params({name: spec}, None)
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [

@@ -261,9 +261,40 @@ def test_without_a_better_choice_no_params_are_claimed(folder, wrap):
     assert "nothing was found that is faster at no loss of perplexity, among" in done.stdout
 
 
+SHARED = """
+    import argparse, os, time
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, default=1)
+    workers = parser.parse_args().workers
+    assert os.environ.get("TUNER_PARAM_WORKERS", "1") == str(workers)
+    report = os.environ["TUNER_REPORT"]
+    for step in range(10**6):
+        time.sleep(0.1 / workers)
+        with open(report, "a") as out:
+            out.write('{"v": 1, "step": %d, "t": %f}\\n' % (step, time.monotonic()))
+"""
+
+
+def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, wrap):
+    (folder / "train.py").write_text(textwrap.dedent(SHARED))
+    command = (sys.executable, "train.py", "--workers", "{workers}")
+    words = ("--workers", "choice(1, 2)", "--without", "allocator", "--budget", "30")
+    done = wrap("--json", *words, "--", *command)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["proven"], found["environment"], found["params"]) == (True, {}, {"workers": 2})
+    assert "counted by its own reports" in found["measured"], "and not by whole runs"
+    assert found["command_line"].endswith("train.py --workers 2")
+    assert [each["value"] for each in found["knobs"]] == [2]
+    told = json.loads(tuner("recommend", "program=train.py", "format=json").stdout)
+    assert told["params"] == {"workers": 2}
+    assert told["command"] == found["command_line"]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (["--workers", "int(1, 2)", "--", "true"], 2, "param workers affects the time alone"),
         ([], 2, "the program's command is missing; write it after --"),
         (["--"], 2, "the program's command is missing; write it after --"),
         (["python", "train.py"], 2, "the program's command is missing; write it after --"),

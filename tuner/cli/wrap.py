@@ -47,6 +47,7 @@ def wrap_command(words: Sequence[str]) -> int:
                         memory (their peak)
     --NAME RANGE        search this param as well: log(1e-4, 1e-1), uniform(0, 1), int(1, 10),
                         logint(1, 1000) or choice(32, 64); {NAME} in the command is its place
+    --workers RANGE     processes that train each batch together: tried as a runtime setting
     --maximize NAME     what must not get worse (default: accuracy) ...
     --minimize NAME     ... or this, such as a loss or a perplexity
     --margin NUMBER     what counts as no loss (default: 0.002 of accuracy, 1 % of any other)

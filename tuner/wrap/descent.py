@@ -64,7 +64,7 @@ class Descent:
                 for value in knob.values:
                     if knob.ordered and _is_past_the_best(tried):
                         break
-                    setting = {**rest, knob.name: value}
+                    setting = _changed(rest, knob, value)
                     cost = self._cost(setting)
                     if cost is None:
                         yield setting
@@ -86,7 +86,7 @@ class Descent:
             return
         unset = self._cost(rest)
         if so_far / tried[value] > 1 + SLACK:
-            self.best = {**rest, knob.name: value}
+            self.best = _changed(rest, knob, value)
         if knob.name not in {each.knob for each in self.effects}:
             own = (unset or so_far) / tried[value]
             found = own > 1 + SLACK
@@ -94,6 +94,13 @@ class Descent:
 
     def _cost(self, setting: Mapping[str, ParamValue]) -> float | None:
         return self._costs.get(frozenset(setting.items()))
+
+
+def _changed(
+    rest: Mapping[str, ParamValue], knob: Knob, value: ParamValue
+) -> dict[str, ParamValue]:
+    """Return a setting with one more knob, and what goes along with its value."""
+    return {**rest, **knob.along.get(value, {}), knob.name: value}
 
 
 def _is_past_the_best(tried: Mapping[ParamValue, float]) -> bool:

@@ -7,14 +7,15 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tuner.values.errors import ConfigError
-from tuner.values.trial import Params
+from tuner.values.trial import Params, ParamValue
+from tuner.wrap.params import WORKERS, ParamSpace
 
 PRELOAD = "LD_PRELOAD"
 _CATALOGUE = Path(__file__).with_name("knobs.yaml")
@@ -30,12 +31,16 @@ class Knob:
             if that is unknown.
         values: Variables that each value sets, by the value, in the order to try them.
         ordered: Whether neighbouring values are alike, as numbers of threads are.
+        per_core: Whether its values are numbers of threads, up to the cores.
+        along: Values of other knobs that are tried with a value, by the value.
     """
 
     name: str
     libraries: str
-    values: Mapping[str | int, Mapping[str, str]]
+    values: Mapping[ParamValue, Mapping[str, str]]
     ordered: bool = False
+    per_core: bool = False
+    along: Mapping[ParamValue, Params] = field(default_factory=dict)
 
     def reads(self, mapped: Collection[str]) -> bool:
         """Return whether one of these mapped files reads the knob."""
@@ -72,7 +77,31 @@ def find_knobs(
         names = ", ".join(each.name for each in known)
         raise ConfigError(f"there is no knob {unknown[0]!r}; choose from: {names}")
     read = [each for each in known if each.values and each.reads(mapped)]
-    return [each for each in (*read, *own) if each.name not in without]
+    found = [each for each in (*read, *own) if each.name not in without]
+    return [_sharing(each, found, cores) if each.name == WORKERS else each for each in found]
+
+
+def timed_knobs(params: ParamSpace) -> list[Knob]:
+    """Return the params of a program that change its time alone as knobs."""
+    return [
+        Knob(
+            name,
+            "",
+            {value: {} for value in values},
+            ordered=all(isinstance(each, int | float) for each in values),
+        )
+        for name, values in params.timed.items()
+    ]
+
+
+def _sharing(workers: Knob, knobs: Sequence[Knob], cores: int) -> Knob:
+    """Return a knob of workers, each of which first gets at most its share of the cores."""
+    along: dict[ParamValue, Params] = {}
+    for count in workers.values:
+        if isinstance(count, int) and count > 1:
+            fitting = [each for each in thread_counts(cores) if each * count <= cores] or [1]
+            along[count] = {each.name: fitting[0] for each in knobs if each.per_core}
+    return replace(workers, along=along)
 
 
 def knob_names() -> list[str]:
@@ -105,7 +134,7 @@ def variables_of(
     found: dict[str, str] = {}
     for knob in knobs:
         if knob.name in setting:
-            found |= knob.values[setting[knob.name]]  # type: ignore[index]  # as in knob.values
+            found |= knob.values[setting[knob.name]]
     if PRELOAD in found and environment.get(PRELOAD):
         found[PRELOAD] = f"{found[PRELOAD]}:{environment[PRELOAD]}"
     return found
@@ -125,10 +154,10 @@ def _entries() -> list[dict[str, Any]]:
 
 def _read(entry: Mapping[str, Any], cores: int, cpu_flags: Collection[str]) -> Knob:
     if "per_core" in entry:
-        values: dict[str | int, Mapping[str, str]] = {
+        values: dict[ParamValue, Mapping[str, str]] = {
             count: dict.fromkeys(entry["per_core"], str(count)) for count in thread_counts(cores)
         }
-        return Knob(entry["name"], entry["libraries"], values, ordered=True)
+        return Knob(entry["name"], entry["libraries"], values, ordered=True, per_core=True)
     return Knob(entry["name"], entry["libraries"], dict(_offered(entry["values"], cpu_flags)))
 
 

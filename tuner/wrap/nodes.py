@@ -235,7 +235,7 @@ def pack(folder: Path) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
         for each in files:
-            archive.add(each, each.relative_to(folder), recursive=False)
+            archive.add(each, str(each.relative_to(folder)), recursive=False)
     return packed.getvalue()
 
 

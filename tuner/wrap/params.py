@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from tuner.values.trial import Params, ParamValue, text_of
 
 FILE = "tuner.yaml"
 SEED = "seed"
+WORKERS = "workers"
+"""The param whose name says that it changes the time alone: a group that shares each batch."""
 _NAME = r"[A-Za-z_]\w*"
 _PLAIN = (str, int, float, bool)
 _SPEC = re.compile(r"\s*(log|uniform|int|logint|choice)\((.*)\)\s*", re.DOTALL)
@@ -34,14 +36,16 @@ class ParamSpace:
         params: What may be chosen, by name.
         default: Values of the program as it is, where these are known.
         start: Values worth trying first.
+        timed: Values of params that change the time alone, by name: runtime settings.
     """
 
     params: Mapping[str, Range | Choices] = field(default_factory=dict)
     default: Params = field(default_factory=dict)
     start: tuple[Params, ...] = ()
+    timed: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
+        """Return whether there are any that change more than the time."""
         return bool(self.params)
 
     @property
@@ -60,13 +64,22 @@ class ParamSpace:
             name: _scalar(value)
             for each in argv
             for name, value in _HOLE.findall(each)
-            if value and name in self.params
+            if value and name in self.names
         }
         return replace(self, default={**self.default, **own})
 
     def part_of(self, setting: Params) -> dict[str, ParamValue]:
-        """Return those values of a setting that are the program's params."""
+        """Return those values of a setting that change more than the time."""
         return {name: value for name, value in setting.items() if name in self.params}
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all params."""
+        return {*self.params, *self.timed}
+
+    def values_in(self, setting: Params) -> dict[str, ParamValue]:
+        """Return those values of a setting that the program is told."""
+        return {name: value for name, value in setting.items() if name in self.names}
 
 
 def is_spec(text: str) -> bool:
@@ -87,16 +100,23 @@ def read_params(specs: Mapping[str, str], file: Path | None) -> ParamSpace:
     """
     raw = _read_file(file) if file else {}
     entries = {**raw.get("params", {}), **{name: _entry(name, specs[name]) for name in specs}}
-    params = {name: _param(name, entry) for name, entry in entries.items()}
-    if len({name.upper() for name in params}) < len(params):
+    all_params = {name: _param(name, entry) for name, entry in entries.items()}
+    params = {name: each for name, each in all_params.items() if not _is_timed(each)}
+    timed = {
+        name: each.values({})
+        for name, each in all_params.items()
+        if isinstance(each, Choices) and name not in params
+    }
+    if len({name.upper() for name in all_params}) < len(all_params):
         raise ConfigError("two params have names that differ only in capital letters")
     try:
         check_cases(params)
     except ConfigError as error:
         raise _of_param(error) from error
-    default = _read_values(raw.get("default", {}), params, file)
-    start = tuple({**default, **_read_values(each, params, file)} for each in raw.get("start", ()))
-    space = ParamSpace(params, default, start)
+    default = _read_values(raw.get("default", {}), all_params, file)
+    own = {name: value for name, value in default.items() if name in params}
+    start = tuple({**own, **_read_values(each, params, file)} for each in raw.get("start", ()))
+    space = ParamSpace(params, default, start, timed)
     for each in start:
         if why := space.space.refusal(each):
             raise ConfigError(f"{file}: start: {why}")
@@ -136,14 +156,21 @@ def _param(name: Any, entry: Any) -> Range | Choices:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"param {name} must be a table such as {{type: int, low: 1, high: 9}}")
     try:
-        param = read_param(name, {"affects": "accuracy", **entry}, cores=os.cpu_count() or 1)
+        affects = {"affects": "time" if name == WORKERS else "accuracy", **entry}
+        param = read_param(name, affects, cores=os.cpu_count() or 1)
     except ConfigError as error:
         raise _of_param(error) from error
+    if affects["affects"] == "time" and (isinstance(param, Range) or param.given):
+        raise ConfigError(f"param {name} affects the time alone; list its values: choice(1, 2)")
     cases = param.cases.values() if isinstance(param, Choices) else ()
     for value in (value for case in cases for value in case):
         if not isinstance(value, _PLAIN):
             raise ConfigError(f"param {name}: {value!r} is neither a number nor a text")
     return param
+
+
+def _is_timed(param: Range | Choices) -> bool:
+    return isinstance(param, Choices) and param.runtime
 
 
 def _of_param(error: ConfigError) -> ConfigError:
@@ -174,7 +201,7 @@ def holes(argv: Sequence[str]) -> set[str]:
 
 
 def fill(
-    argv: Sequence[str], names: Mapping[str, Any], values: Params, default: Params
+    argv: Sequence[str], names: Collection[str], values: Params, default: Params
 ) -> list[str]:
     """Return a command with values in place of the names in braces.
 
@@ -211,7 +238,7 @@ def fill(
     return filled
 
 
-def _value(hole: re.Match[str], names: Mapping[str, Any], values: Params, default: Params) -> str:
+def _value(hole: re.Match[str], names: Collection[str], values: Params, default: Params) -> str:
     name, own = hole[1], hole[2]
     if name not in names:
         return hole[0]

@@ -146,13 +146,13 @@ class Program:
 
     def arguments(self, trial: Trial) -> list[str]:
         """Return the command with the values of a trial's params, and its seed."""
-        names = {**self.params.params, SEED: None}
-        values = {**self.params.part_of(trial.params), SEED: trial.seed}
+        names = {*self.params.names, SEED}
+        values = {**self.params.values_in(trial.params), SEED: trial.seed}
         return fill(self.argv, names, values, self.params.default)
 
     def values(self, setting: Params) -> Params:
         """Return the values of its params: those of a setting, or its own."""
-        return self.params.part_of(setting) or self.params.default
+        return {**self.params.default, **self.params.values_in(setting)}
 
     def command(self, own: WorkerFolder, trial: Trial) -> list[str]:
         """Return the command line that starts it, sandbox included.

@@ -54,7 +54,7 @@ def document(result: WrapResult) -> dict[str, Any]:
         "measured": _measured(result),
         "progress_from": result.source,
         "environment": result.variables,
-        "params": result.program.params.part_of(result.best),
+        "params": result.program.params.values_in(result.best),
         "proven": result.proven,
         "objective": result.objective.value,
         "gain": _ends(proof.gain) if proof else None,
@@ -185,7 +185,7 @@ def command_line(result: WrapResult) -> str:
     """Return the program's command with the best setting, as a shell takes it."""
     program = result.program
     in_command = holes(program.argv)
-    params = program.params.part_of(result.best)
+    params = program.params.values_in(result.best)
     others = {name: value for name, value in params.items() if name not in in_command}
     variables = {**result.variables, **param_variables(others)}
     words = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
@@ -289,7 +289,9 @@ def _settings(result: WrapResult) -> Iterator[str]:
         else:
             figures = _figures(result, own, cost, measured.train_time_s)
             threads = str(measured.threads_seen or "")
-            rows.append((setting, *figures, threads, measured.disturbed))
+            known = "oversubscribed" if result.is_oversubscribed(each.trial.params) else ""
+            notes = ", ".join(filter(None, (known, measured.disturbed)))
+            rows.append((setting, *figures, threads, notes))
     yield from _table(rows)
 
 

@@ -10,6 +10,7 @@ from tuner.wrap.comparison import Proof
 from tuner.wrap.descent import Effect
 from tuner.wrap.knobs import Knob, variables_of
 from tuner.wrap.objective import Objective
+from tuner.wrap.params import WORKERS
 from tuner.wrap.program import Program
 from tuner.wrap.steps import Window
 
@@ -88,6 +89,17 @@ class WrapResult:
     def variables_of(self, setting: Params) -> dict[str, str]:
         """Return what a setting sets in the environment."""
         return variables_of(self.knobs, setting, self.program.environment)
+
+    def is_oversubscribed(self, setting: Params) -> bool:
+        """Return whether the workers of a setting have more threads than there are cores."""
+        workers, most = setting.get(WORKERS), 1
+        if not isinstance(workers, int):
+            return False
+        for knob in self.knobs:
+            threads = setting.get(knob.name)
+            if knob.per_core and isinstance(threads, int):
+                most = max(most, threads)
+        return workers * most > int(self.facts["cores"].split()[0])
 
     @property
     def chosen(self) -> Tested | None:

@@ -18,7 +18,7 @@ from tuner.wrap.comparison import MIN_PAIRS
 from tuner.wrap.descent import SLACK, Descent
 from tuner.wrap.goal import Goal
 from tuner.wrap.hope import Hope, at_pace
-from tuner.wrap.knobs import Knob, find_knobs, knob_names
+from tuner.wrap.knobs import Knob, find_knobs, knob_names, timed_knobs
 from tuner.wrap.nodes import make_runner
 from tuner.wrap.objective import Objective
 from tuner.wrap.param_search import ParamSearch
@@ -71,8 +71,11 @@ class _Study:
         self._runner = make_runner(request, self._record, progress)
         measure.kill_marked(f"{self._folder.marker}/")
         remove_worker_folders(self._folder.trials)
-        find_knobs([], 1, [], own=request.knobs, without=request.without)  # refuses unknown names
         self._require_other_names()
+        self._own_knobs = [*timed_knobs(request.program.params), *request.knobs]
+        find_knobs(
+            [], 1, [], own=self._own_knobs, without=request.without
+        )  # refuses unknown names
         self._objective = request.objective
         self._proving = Proving(self._folder, request.program, self._objective, self._prove_by)
         self._knobs: list[Knob] = []
@@ -148,7 +151,7 @@ class _Study:
     def _find_knobs(self, mapped: Sequence[str]) -> list[Knob]:
         request, cores = self._request, len(self._record.cores)
         flags = measure.cpu_flags()
-        return find_knobs(mapped, cores, flags, own=request.knobs, without=request.without)
+        return find_knobs(mapped, cores, flags, own=self._own_knobs, without=request.without)
 
     @property
     def _reads_quality(self) -> bool:
@@ -160,7 +163,7 @@ class _Study:
         """Raise ``ConfigError`` if a param has the name of a knob."""
         request = self._request
         knobs = {*knob_names(), *(each.name for each in request.knobs)} - {*request.without}
-        if clash := knobs & {*request.program.params.params}:
+        if clash := knobs & request.program.params.names:
             raise ConfigError(
                 f"the param {min(clash)} has the name of a knob; give it another one, or add "
                 f"--without {min(clash)}"
