@@ -83,6 +83,14 @@ def test_it_holds_for_the_same_default_on_the_same_images():
     assert "learning_rate=0.1" in found.refusal("abc", {**PARAMS, "learning_rate": 0.2})
 
 
+def test_it_holds_for_no_lossy_exchange_of_gradients():
+    group = {**PARAMS, "workers": 2, "exchange": "exact"}
+    assert make_reference().refusal("abc", group) == ""
+    assert "lossy exchange" in make_reference().refusal("abc", {**group, "exchange": "fp16"})
+    lossy = dataclasses.replace(make_reference(), setting={"workers": 2, "exchange": "fp16"})
+    assert "lossy exchange" in lossy.refusal("abc", group)
+
+
 def test_it_holds_for_the_same_version_under_whatever_python():
     found = make_reference()
     assert found.version_refusal({"caffe": "1.0", "python": "3.13"}) == ""

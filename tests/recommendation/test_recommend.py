@@ -362,6 +362,11 @@ def test_an_answer_says_how_sure_it_is():
     assert assured(LOSSLESS, role="runtime only").startswith(
         f"runtime only: the default's own params at another runtime setting; {ruled_out}"
     )
+    group = dataclasses.replace(
+        LOSSLESS, params={**LOSSLESS.params, "workers": 2, "exchange": "fp16"}
+    )
+    changed = "fp16 exchange of 2 workers changes what is learned"
+    assert group.assurance == f"{LOSSLESS.assurance}; {changed}"
     assert FAST.assurance == "accuracy 97.00 % (96.80-97.20), 2.10 points below the default"
     assert SLOW.assurance == "the untouched default: accuracy 99.10 % (98.90-99.30)"
     better = point("better", 100, 264, 0.994, no_loss=False)

@@ -272,6 +272,32 @@ def test_a_group_stands_beside_the_fastest_process(tmp_path):
     assert "Workers and threads" not in write_report(make_factored(), tmp_path)[0].read_text()
 
 
+def test_a_lossy_exchange_is_said_to_change_what_is_learned(tmp_path):
+    study = make_factored()
+    batch = study.default.params["batch_size"]
+    exact = {"blas": "mkl", "workers": 1, "exchange": "exact", "threads": 1}
+    rough = {**exact, "workers": 2, "exchange": "fp16"}
+    probes = [PaceProbe(exact, batch, 0.08), PaceProbe(rough, batch, 0.079)]
+    *others, last = study.verified
+    lossless = dataclasses.replace(last, params={**last.params, **rough})
+    study = dataclasses.replace(study, runtimes=RuntimeMap(probes), verified=(*others, lossless))
+    words = " ".join(summary(study, 100).split())
+    changed = "fp16 exchange of 2 workers changes what is learned"
+    assert f"{changed}, and trains 1.01 times as fast as the fastest setting that does" in words
+    assert "so it was not searched" in words
+    assert f"Its {changed}; the accuracy is that of 3 such runs." in words
+    data = front_json(study)
+    assert [each["changes_learning"] for each in data["verified"]] == [False, False, False, True]
+    assert data["verified"][3]["verdict"].endswith(f"; {changed}")
+    assert [each["exchange"] for each in data["groups"]] == ["fp16", "exact"]
+    page = write_report(study, tmp_path)[0].read_text()
+    assert '<th scope="row">2 × 1, fp16</th>' in page
+    assert "it changes what is learned" in page
+    fast = RuntimeMap([*probes[:1], PaceProbe(rough, batch, 0.01)])
+    kept = " ".join(summary(dataclasses.replace(study, runtimes=fast), 100).split())
+    assert "so it was not searched" not in kept
+
+
 def test_the_summary_reads_no_markup_and_obeys_no_control_characters():
     study = make_study(title="[red]Caffe\x1b[2J[/red]", warnings=("[bold]\x1b]0;x\x07",))
     printed = summary(study, 100)

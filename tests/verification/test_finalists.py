@@ -12,8 +12,8 @@ from tests.verify_samples import DEFAULT
 from tuner.config.schema import parse_constraint
 from tuner.values.pareto import find_objective
 from tuner.values.results import front_of
-from tuner.values.trial import TrialStatus
-from tuner.verification.finalists import pick_trade_offs
+from tuner.values.trial import Trial, TrialStatus
+from tuner.verification.finalists import pick_trade_offs, promising
 
 GOALS = [find_objective("accuracy"), find_objective("train_time_s")]
 
@@ -112,3 +112,25 @@ def test_whatever_was_found_picked_are_distinct_points_of_the_front(rows, most):
     front = {each.trial.number for each in front_of([DEFAULT, *points], GOALS)} - {0}
     assert len(set(found)) == len(found) == min(most, len(front))
     assert set(found) <= front
+
+
+def test_what_a_lossy_exchange_lost_says_nothing_of_the_exact_one():
+    exact = make_result(3, 0.985, 20.0, iterations=500, workers=2, exchange="exact")
+    lossy = make_result(4, 0.985, 20.0, iterations=900, workers=2, exchange="fp16")
+    wider = make_result(5, 0.985, 20.0, iterations=500, workers=4, exchange="fp16")
+    shorter = make_result(6, 0.985, 10.0, iterations=500, workers=2, exchange="fp16")
+
+    def left(refuted):
+        points = promising(
+            [exact, wider, shorter], lambda found: [0.9] * len(found), DEFAULT, [],
+            tried=[(refuted, False)], sure_s=100.0, expected_s=lambda _point, _chance: 1.0,
+        )  # fmt: skip
+        return {each.trial.number for each in points}
+
+    assert left(lossy) == {3, 5}, "the shorter part of the same loses more"
+    assert left(
+        dataclasses.replace(exact, trial=Trial(7, {**exact.params, "iterations": 900}))
+    ) == {
+        5,
+        6,
+    }

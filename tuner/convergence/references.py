@@ -20,6 +20,7 @@ from typing import Any
 from tuner.config.catalogue import framework_roots, project_folder, tuner_home
 from tuner.values.distributions import upper_quantile
 from tuner.values.errors import ConfigError
+from tuner.values.exchange import lossy
 from tuner.values.trial import ENDED_ITSELF, Checkpoint, Params, TrialResult, TrialStatus
 
 _NOT_THE_FRAMEWORK = ("python", "numpy", "lua")  # versions that may differ
@@ -145,6 +146,8 @@ class Reference:
         changed = [each for each in changed if each.partition("=")[0] not in self.setting]
         if changed:
             return f"it was recorded with {', '.join(changed)}"
+        if lossy(params) or lossy(self.setting):
+            return "a lossy exchange of gradients changes what is learned"
         return ""
 
     def version_refusal(self, versions: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tuner.values.exchange import EXACT
 from tuner.values.trial import UNSET, Params, ParamValue, TrialResult, TrialStatus
 
 _KNOWN = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
@@ -23,8 +24,8 @@ def format_seconds(seconds: float) -> str:
 def describe_params(params: Params) -> str:
     """Describe params in a few words: "batch 64, 2,300 iterations, lr 0.012, mkl, 2 threads".
 
-    An unset kernel and a single worker are left out; unset threads are named, as they are a choice
-    of their own.
+    An unset kernel, a single worker and an exact exchange are left out; unset threads are named,
+    as they are a choice of their own.
     """
     words = [_describe(name, value) for name, value in params.items()]
     return ", ".join(word for word in words if word)
@@ -68,6 +69,8 @@ def _describe(name: str, value: ParamValue) -> str:
             return f"{text} thread{'' if value == 1 else 's'}"
         case "workers":
             return "" if value in (None, 1) else f"{text} workers"
+        case "exchange":
+            return "" if value in (None, EXACT) else f"{text} exchange"
     return f"{printable(name).replace('_', ' ')} {text}"
 
 

@@ -20,10 +20,11 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tuner.race.pacemaker import OpenSession, Pacemaker, Session
+from tuner.values.exchange import lossy
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import Params, ParamValue, Trial, TrialKind
@@ -200,9 +201,29 @@ class Race:
                 yield from self._variants(name, thorough=name not in libraries)
             # a later param's winner may let another value win here, but libraries are settled
             names = [each for each in names if each not in libraries]
+        yield from self._lossy()
 
     def _setting(self, params: Params) -> dict[str, ParamValue]:
         return {name: params[name] for name in self.space.runtime}
+
+    def _lossy(self) -> Iterator[dict[str, ParamValue]]:
+        """Yield what exchanges gradients with a loss, at the fastest setting of each group.
+
+        This comes after all exact settings, which are chosen without it. Where an exchange takes
+        long, a group that is slow with the exact one may be the fastest.
+        """
+        self._begun.add(self._stage)  # none of them is due once the time is up
+        tried: set[ParamValue] = set()
+        for base in self._exact(self.known.ranked(self.batch_sizes[0])):
+            exchanges = self.space.runtime.get("exchange")
+            if exchanges is None or base.get("workers") in tried:
+                continue
+            tried.add(base.get("workers"))
+            yield from (self._with(base, "exchange", value) for value in exchanges.values(base))
+
+    @staticmethod
+    def _exact(settings: Sequence[dict[str, ParamValue]]) -> list[dict[str, ParamValue]]:
+        return [each for each in settings if lossy(each) is None]
 
     def _variants(self, name: str, *, thorough: bool) -> Iterator[dict[str, ParamValue]]:
         """Yield settings with other values of one param, each by what is known by then.
@@ -212,12 +233,14 @@ class Race:
         If ``thorough``, vary all settings that are the best at some batch size.
         """
         param = self.space.runtime[name]
-        groups = [each.get(param.given) for each in self.known.contenders(math.inf)]
+        groups = [each.get(param.given) for each in self._exact(self.known.contenders(math.inf))]
         for group in dict.fromkeys(groups):
             near = self._near_best(param.given, group, _SLACK)
             leaders = self._near_best(param.given, group, 1.0) if thorough else []
             for base in leaders or near[:1]:
-                yield from (self._with(base, name, value) for value in param.values(base))
+                yield from self._exact(
+                    [self._with(base, name, value) for value in param.values(base)]
+                )
             for base in near:
                 # none is near any more if their trials failed meanwhile
                 for best in self._near_best(param.given, group, _SLACK)[:1]:
@@ -227,7 +250,8 @@ class Race:
         self, name: str, value: ParamValue, slack: float
     ) -> list[dict[str, ParamValue]]:
         """Return settings with this value of a param within ``slack`` of the fastest of all."""
-        return [each for each in self.known.contenders(slack) if each.get(name) == value]
+        near = self._exact(self.known.contenders(slack))
+        return [each for each in near if each.get(name) == value]
 
     def _with(self, base: Params, name: str, value: ParamValue) -> dict[str, ParamValue]:
         return self._setting(self.space.completed({**self.default, **base, name: value}))
@@ -297,7 +321,7 @@ class Race:
 
     def _alike(self) -> list[dict[str, ParamValue]]:
         """Return settings that probes cannot tell apart from the fastest at some batch size."""
-        ranked = [self.known.ranked(batch) for batch in self.batch_sizes]
+        ranked = [self._exact(self.known.ranked(batch)) for batch in self.batch_sizes]
         found: list[dict[str, ParamValue]] = []
         for places in zip(*ranked, strict=True):  # the fastest at each, then the next
             for setting, batch in zip(places, self.batch_sizes, strict=True):

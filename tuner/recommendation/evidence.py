@@ -13,6 +13,7 @@ from tuner.config.schema import VerifyConfig
 from tuner.measure import fingerprint
 from tuner.tracking import StudyRecord
 from tuner.values.errors import DamagedStudy
+from tuner.values.exchange import changes
 from tuner.values.trial import Interval, Params
 from tuner.values.verified import Role
 
@@ -202,7 +203,8 @@ class Evidence:
     @cached_property
     def assurance(self) -> str:
         """How sure it is that no accuracy is lost, or how much is lost, in words."""
-        return f"{self._words}{'' if self.sandboxed else '; measured without a sandbox'}"
+        unconfined = "" if self.sandboxed else "measured without a sandbox"
+        return "; ".join(filter(None, [self._words, changes(self.params), unconfined]))
 
     @property
     def _words(self) -> str:

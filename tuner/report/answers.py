@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.progress import describe_params, format_seconds, printable
+from tuner.values.exchange import changes
 from tuner.values.results import StudyResult, least_of_interest
 from tuner.values.verified import Answers, Role, Verified
 
@@ -175,7 +176,7 @@ def _same_accuracy(result: StudyResult, default: Verified) -> Answer:
     text = (
         f"{_subject(point, default)} trains {point.speedup:.1f}x faster "
         f"({_times(point, default)}) to {_percent(point)} test accuracy; the default reaches "
-        f"{_percent(default)} after {result.default_part}."
+        f"{_percent(default)} after {result.default_part}.{_changed(point)}"
     )
     return Answer(label, f"{point.speedup:.1f}x", text, point)
 
@@ -197,7 +198,7 @@ def _no_loss(result: StudyResult, default: Verified) -> Answer:
         kept = f"its accuracy ({_percent(default)}), as nothing but the runtime setting differs"
     text = (
         f"{_subject(point, default)} trains {point.speedup:.1f}x faster than the default of "
-        f"{result.title} ({_times(point, default)}) at {kept}."
+        f"{result.title} ({_times(point, default)}) at {kept}.{_changed(point)}"
     )
     return Answer(label, f"{point.speedup:.1f}x", text, point)
 
@@ -239,9 +240,15 @@ def _accurate(result: StudyResult, default: Verified) -> Answer:
         return Answer(label, "the default", text, None)
     text = (
         f"{_subject(point, default)} reaches {_accuracies(point, default)} "
-        f"({100 * point.gain:+.2f} points), {_pace(point)}."
+        f"({100 * point.gain:+.2f} points), {_pace(point)}.{_changed(point)}"
     )
     return Answer(label, f"{100 * point.gain:+.2f} points", text, point)
+
+
+def _changed(point: Verified) -> str:
+    """Say that a lossy exchange changes what is learned, and what the accuracy rests on."""
+    words = changes(point.params)
+    return f" Its {words}; the accuracy is that of {point.full_runs} such runs." if words else ""
 
 
 def _subject(point: Verified, default: Verified) -> str:

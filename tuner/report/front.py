@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 from tuner.report.answers import proven, same_accuracy
+from tuner.values.exchange import lossy
 from tuner.values.results import StudyResult
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.trial import Interval, TrialResult
@@ -36,7 +37,8 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``runtime_only``, ``most_accurate`` and ``same_accuracy``; ``null`` if nothing was proven.
         ``same_accuracy`` replaces the others if only the first part of the default is known);
         ``verified`` (the default first: ``name``, ``role``, ``trial_number``, ``params``, the
-        figures, ``accuracy_from``, ``verdict``, ``runs``, and the ``comparison`` with the
+        figures, ``accuracy_from``, ``verdict``, ``changes_learning`` (whether a lossy exchange of
+        gradients changes what is learned), ``runs``, and the ``comparison`` with the
         default: ``speedup``, ``accuracy_gain``, ``cpu_ratio`` and ``memory_ratio`` with p-values,
         ``no_loss``, ``no_loss_looks``; ``accuracy_kept`` is the former name of ``no_loss``);
         ``accuracy_margin`` (the loss that counts as none), ``reference`` (where the default's
@@ -47,7 +49,8 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``runtimes`` (results of the race of the runtime settings: ``setting``, ``iteration_s``
         by batch size; in the order of their least ratio to the fastest at any batch size;
         ``null`` without a race);
-        ``groups`` (by number of processes and threads, fastest first, at the default's batch size:
+        ``groups`` (by number of processes and threads and the ``exchange`` of gradients, which
+        changes what is learned unless it is ``exact``; fastest first, at the default's batch size:
         ``samples_s``, ``speedup`` over one process with as many threads, ``efficiency``,
         ``against_one``, the ratio to the fastest single process, and ``sent_bytes`` an iteration;
         empty if no setting has several ``workers``);
@@ -131,7 +134,8 @@ def _verified(point: Verified) -> dict[str, Any]:
         for value in [getattr(point, name)]
     }
     versus = point.against_default
-    return {**figures, "verdict": point.verdict, "comparison": _comparison(versus)}
+    told = {"verdict": point.verdict, "changes_learning": lossy(point.params) is not None}
+    return {**figures, **told, "comparison": _comparison(versus)}
 
 
 def _comparison(versus: Comparison | None) -> dict[str, Any] | None:

@@ -71,6 +71,7 @@ def render_page(result: StudyResult) -> str:
         notes=footnotes(result),
         plots=list(_plots(result)),
         groups=[_group_row(each) for each in result.groups],
+        lossy_groups=any(not each.exact for each in result.groups),
         names=_param_names(result),
         trials=[_trial_row(each, id(each) in front) for each in result.trials],
         runs=[_trial_row(each, id(each) in front) for each in result.verifications],
@@ -142,7 +143,7 @@ def _group_row(group: Group) -> list[str]:
     """Return the cells of one row of the table of groups."""
     scale = (group.speedup, group.efficiency)
     return [
-        f"{group.workers} × {group.threads}",
+        f"{group.workers} × {group.threads}{'' if group.exact else f', {group.exchange}'}",
         f"{group.samples_s.value:,.0f}",
         *("–" if each is None else f"{each:.2f}" for each in scale),
         f"{group.against_one:.2f}",

@@ -15,6 +15,7 @@ from tuner.report.answers import (
     three_answers,
     verified_default,
 )
+from tuner.values.exchange import changes
 from tuner.values.pareto import Objective
 from tuner.values.results import StudyResult
 from tuner.values.trial import Interval, TrialResult, TrialStatus
@@ -267,14 +268,20 @@ def _prediction_notes(result: StudyResult) -> list[str]:
 
 
 def _group_notes(result: StudyResult) -> list[str]:
-    """Say what the fastest group of several processes is worth on these cores."""
-    for each in result.groups:
-        if each.workers > 1:
-            return [
-                f"{each.workers} workers of {count(int(each.threads or 1), 'thread')} each train "
-                f"{each.against_one:.2f} times as fast as the fastest single process."
-            ]
-    return []
+    """Say what the fastest group is worth on these cores, and the fastest lossy one."""
+    exact = [each for each in result.groups if each.exact]
+    notes = [
+        f"{each.workers} workers of {count(int(each.threads or 1), 'thread')} each train "
+        f"{each.against_one:.2f} times as fast as the fastest single process."
+        for each in [each for each in exact if each.workers > 1][:1]
+    ]
+    for each in [each for each in result.groups if exact and not each.exact][:1]:
+        ratio = each.samples_s.value / exact[0].samples_s.value
+        notes.append(
+            f"{changes(each.setting)}, and trains {ratio:.2f} times as fast as the fastest "
+            f"setting that does not{'' if result.lossy_kinds else '; so it was not searched'}."
+        )
+    return notes
 
 
 def _prediction_note(point: Verified, time_s: float, accuracy: float) -> str:

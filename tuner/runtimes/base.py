@@ -29,6 +29,7 @@ from tuner.runtimes.environment import blas_environment, library_path
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.sandbox import sandbox_fault, sandbox_prefix
 from tuner.values.errors import RuntimeUnavailable
+from tuner.values.exchange import lossy
 from tuner.values.trial import Params
 
 _STAMP = "installed.json"
@@ -153,14 +154,15 @@ class Runtime(abc.ABC):
         }
 
     def worker_environment(self, params: Params) -> dict[str, str]:
-        """Return the variables of a worker: those of ``environment``, and the size of its group.
+        """Return the variables of a worker: those of ``environment``, and those of its group.
 
         Raises:
             ConfigError: See ``environment``.
         """
-        workers = int(params.get("workers") or 1)
+        workers, kind = int(params.get("workers") or 1), lossy(params)
         group = {"TUNER_WORKERS": str(workers)} if workers > 1 else {}
-        return {**self.environment(params), **group}
+        exchange = {"TUNER_EXCHANGE": kind[0]} if kind else {}
+        return {**self.environment(params), **group, **exchange}
 
     def inherited(self) -> dict[str, str]:
         """Return the variables of this process that workers get: those naming a build's paths."""

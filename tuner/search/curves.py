@@ -111,7 +111,7 @@ class CurveModel:
         self._scale = math.log(max(max_iterations, 2))
         self._seed = seed
         self._kernel: object | None = None
-        self._fitted_with = 0
+        self._fitted_with, self._columns = 0, 0
         self._libraries: ThreadpoolController | None = None
 
     def fit(self, curves: Sequence[Curve], own: float = 0.0, persistence: float = 0.0) -> None:
@@ -130,6 +130,8 @@ class CurveModel:
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
         points, targets = self._data(curves)
+        if points.shape[1] != self._columns:  # a dimension was added
+            self._kernel, self._columns = None, points.shape[1]
         afresh = self._kernel is None or len(points) >= _REFIT * self._fitted_with
         kernel = self._kernel
         if kernel is None:

@@ -5,6 +5,9 @@ the runtime setting and the batch size. So every checkpoint of a run is a result
 the time of the fastest setting, or of one with fewer threads that is nearly as fast (and where
 memory or CPU time count, of the most economical ones). Such points are marked
 ``DERIVED`` until they are verified.
+
+With a lossy exchange of gradients a group learns something else, so such a run is composed only
+with settings of the same exchange and number of processes, and all others only with exact ones.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.config.schema import Constraint
+from tuner.values.exchange import Lossy, lossy
 from tuner.values.pareto import Direction, Objective, pareto_front
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
@@ -46,13 +50,18 @@ class Composition:
     objectives: Sequence[Objective] = ()
     constraints: Sequence[Constraint] = ()
 
-    def settings(self, batch_size: int) -> list[dict[str, ParamValue]]:
+    def settings(self, batch_size: int, kind: Lossy | None = None) -> list[dict[str, ParamValue]]:
         """Return the settings worth using for this batch size, the fastest first.
 
+        Args:
+            batch_size: Samples an iteration.
+            kind: The lossy exchange of all of them; ``None`` if theirs is exact.
+
         Raises:
-            ValueError: If no setting is known.
+            ValueError: If no such setting is known.
         """
         known = self.runtimes
+        usable = known.settings_of(kind)
         metrics = {each.metric for each in self.objectives}
         limit = min(
             (
@@ -64,9 +73,9 @@ class Composition:
         )
         allowed = [
             each
-            for each in known.settings
+            for each in usable
             if limit == math.inf or known.peak_memory(each, batch_size) <= limit
-        ] or [min(known.settings, key=lambda each: known.peak_memory(each, batch_size))]
+        ] or [min(usable, key=lambda each: known.peak_memory(each, batch_size))]
         if not metrics & (_MEMORY | _CPU):
             return [self._thrifty(allowed, batch_size)]
         costs = [
@@ -133,10 +142,10 @@ class Composition:
         return [each for each in self._points(result) if not self.space.refusal(each.params)]
 
     def _points(self, result: TrialResult) -> Iterator[TrialResult]:
-        batch = int(result.params["batch_size"] or 1)
+        batch, kind = int(result.params["batch_size"] or 1), lossy(result.params)
         own = {name: result.params[name] for name in self.space.runtime}
         places = itertools.count(1)
-        for setting in self.settings(batch):
+        for setting in self.settings(batch, kind) if self.runtimes.settings_of(kind) else ():
             for index, point in enumerate(result.checkpoints):
                 place = next(places)
                 if setting != own or result.trial.accuracy_only:

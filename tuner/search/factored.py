@@ -2,7 +2,9 @@
 
 After the default, the race comes first, because every other trial trains at a setting that it
 found. Each trial is a whole learning curve, at the fastest setting for its batch size. Or trials
-run side by side, each at a setting of one thread, and get the times of the fastest.
+run side by side, each at a setting of one thread, and get the times of the fastest. A lossy
+exchange of gradients is trained with only where the race proved it faster than all exact settings,
+and always alone: what a group learns with it, no other setting can tell.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from tuner.search.optuna_study import OptunaStudy
 from tuner.search.outlook import Aim
 from tuner.search.proposals import Known, Proposer
 from tuner.search.strategy import Probe, Races, Stop, Train, View
+from tuner.values.exchange import lossy
 from tuner.values.results import front_of, timed
 from tuner.values.runtime_map import PaceProbe
 from tuner.values.trial import Params, ParamValue, SideBySide, TrialResult, TrialStatus
@@ -75,7 +78,12 @@ class FactoredSearch:
             return self._race_on(view)
         if not view.running:  # a trial that measures times runs beside no other
             self.lanes = self._at_once(self.study.default)
-        params = self._proposer.propose(self._known(view.aim), view.limit_s, self.lanes)
+        beside = self.lanes > 1 and view.running > 0
+        if beside and any(map(lossy, self._under_way.values())):
+            return Stop("a group that exchanges gradients with a loss trains alone")
+        params = self._proposer.propose(
+            self._known(view.aim), view.limit_s, self.lanes, exact=beside
+        )
         if params is not None:
             return self._train(params)
         if not self._race.over and len(self._race.known.probes) > self._probes_before:
@@ -90,7 +98,7 @@ class FactoredSearch:
     def beside(self, point: TrialResult) -> SideBySide | None:
         """Return how to measure accuracies side by side; ``None`` if not worth it."""
         lanes = self._at_once(point.params)
-        if lanes == 1:
+        if lanes == 1 or lossy(point.params):
             return None
         batch = int(point.params["batch_size"] or 1)
         setting = self._composition.on_one_core(batch)
@@ -110,7 +118,8 @@ class FactoredSearch:
             if proposed is not None and not self.study.waiting:
                 self._under_way[self.study.enqueue(proposed)] = proposed
             number, params = self.study.ask()
-        return Train(number, params, self._proposer.pace_s(params) if self.lanes > 1 else 0.0)
+        beside = self.lanes > 1 and lossy(params) is None
+        return Train(number, params, self._proposer.pace_s(params) if beside else 0.0)
 
     # -- what was learnt ------------------------------------------------------------------------
 

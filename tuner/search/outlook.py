@@ -213,6 +213,7 @@ class Outlook:
     def learn(self, results: Sequence[TrialResult], target: Target) -> None:
         """Learn the curves of all results; refit only if their number has changed."""
         news = len(results) != self._learnt
+        self._cube.admit(each.params for each in results)
         curves = self._cube.curves(results, target.by_test) if news else []
         if curves:
             self.persistence = persistence_of(curves)

@@ -1,22 +1,25 @@
 """The params that accuracy depends on: all but those of the runtime and the iterations.
 
-A learning curve covers every number of iterations on its way, and the runtime changes only time.
+A learning curve covers every number of iterations on its way, and the runtime changes only time,
+but for a lossy exchange of gradients in a group of processes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tuner.search.curves import Curve
+from tuner.values.exchange import Lossy, lossy
 from tuner.values.space import Choices, Range, SearchSpace
 from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _Array = np.typing.NDArray[np.float64]
 _CLIFF = 0.15  # distance in the cube over which divergence becomes unlikely
+_APART = 0.25  # of a lossy exchange from the exact one: it is made to learn nearly the same
 _LOST = 4.0  # times the default's error after as many iterations: nearly diverged
 
 
@@ -25,6 +28,10 @@ class AccuracyCube:
 
     Args:
         space: The whole space.
+
+    Attributes:
+        kinds: The lossy exchanges that are dimensions of it. Each becomes one when ``admit`` meets
+            it, so a search without them is none the harder.
     """
 
     def __init__(self, space: SearchSpace) -> None:
@@ -32,16 +39,23 @@ class AccuracyCube:
         self._names = [
             name for name in space.params if name not in space.runtime and name != "iterations"
         ]
+        self.kinds: list[Lossy] = []
+
+    def admit(self, params: Iterable[Params]) -> None:
+        """Give the cube a dimension for each lossy exchange that any of ``params`` train with."""
+        found = dict.fromkeys(filter(None, map(lossy, params)))
+        self.kinds += [each for each in found if each not in self.kinds]
 
     def part(self, params: Params) -> dict[str, ParamValue]:
-        """Return those of ``params`` that are dimensions of the cube."""
-        return {name: params[name] for name in self._names}
+        """Return those of ``params`` that accuracy depends on."""
+        names = [*self._names, *(("workers", "exchange") if lossy(params) else ())]
+        return {name: params[name] for name in names}
 
     def place(self, params: Params) -> tuple[float, ...]:
         """Return the coordinates of ``params`` in the cube."""
-        return tuple(
-            _coordinate(self._space.params[name], params[name], params) for name in self._names
-        )
+        own = (_coordinate(self._space.params[name], params[name], params) for name in self._names)
+        kind = lossy(params)
+        return *own, *(_APART * (kind == each) for each in self.kinds)
 
     def curves(self, results: Sequence[TrialResult], by_test: float = 0.0) -> list[Curve]:
         """Return the learning curves of trainings that did not diverge, nor nearly.
@@ -104,12 +118,18 @@ class AccuracyCube:
         ]
 
     def draw(self, random: np.random.Generator) -> dict[str, ParamValue]:
-        """Draw params of the space at random, and return their part."""
-        return self.part(self._space.suggest(_Draw(random)))
+        """Draw params of the space at random, and return their part, with an exact exchange."""
+        drawn = self._space.suggest(_Draw(random))
+        return {name: drawn[name] for name in self._names}
 
 
 def _errs_far_more(result: TrialResult, default: TrialResult) -> bool:
-    """Return whether a training at a higher rate errs far more than the default did by then."""
+    """Return whether a training at a higher rate errs far more than the default did by then.
+
+    Of one with another exchange of gradients it is not known whether that is due to the rate.
+    """
+    if lossy(result.params) != lossy(default.params):
+        return False
     rate, own = (float(each.params["learning_rate"] or 0) for each in (result, default))
     if rate <= own or not result.checkpoints:
         return False

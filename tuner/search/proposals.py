@@ -18,6 +18,7 @@ from tuner.search.curves import (
 from tuner.search.derived import Composition
 from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
+from tuner.values.exchange import lossy
 from tuner.values.results import least_of_interest
 from tuner.values.space import Range
 from tuner.values.trial import Params, ParamValue, TrialResult
@@ -68,12 +69,13 @@ class _Candidates:
     """Curves that may be trained and fit in time, n of them with k points each.
 
     Attributes:
-        parts: Params that accuracy depends on, one part per curve; the start points come first.
+        parts: Params that accuracy depends on, one part per curve; the start points come first,
+            and those of lossy exchanges last.
         lengths: Iterations worth training, one number per start point.
         paces: Seconds per iteration of the trial that would train it, shape (n,).
         fits: Whether a point is new and there is time for it, shape (n, k).
         seen: Whether accuracy is looked at there, shape (n, k).
-        costs: Seconds of a run up to there, divided by the lanes, shape (n, k).
+        costs: Seconds of a run up to there, divided by its lanes, shape (n, k).
         times: Training times (s), capped at the longest of interest, shape (n, k).
     """
 
@@ -103,7 +105,7 @@ class Proposer:
         self._composition, self._space = composition, composition.space
         self._default = default
         self._random = np.random.default_rng([seed, stream])
-        self._lanes = 1
+        self._lanes, self._exact = 1, False
         iterations = self._space.params["iterations"]
         assert isinstance(iterations, Range)
         self.min_iterations, self._longest = int(iterations.low), int(iterations.high)
@@ -116,16 +118,18 @@ class Proposer:
         self._model = CurveModel(self._longest, seed)
 
     def propose(
-        self, known: Known, limit_s: float, lanes: int = 1
+        self, known: Known, limit_s: float, lanes: int = 1, *, exact: bool = False
     ) -> dict[str, ParamValue] | None:
         """Return the params worth most; ``None`` if nothing can be trained within ``limit_s``.
 
         Args:
             known: The facts to base it on.
             limit_s: Longest time that it may train, seconds.
-            lanes: How many trials run at once; if several, each uses one core.
+            lanes: How many trials run at once; if several, each uses one core. A lossy exchange
+                has all cores for itself.
+            exact: Whether to propose none of a lossy exchange.
         """
-        self._lanes = lanes
+        self._lanes, self._exact = lanes, exact
         limit_s = min(limit_s, self._limit("train_time_s", upper=True, default=math.inf))
         candidates = self._candidates(known, limit_s)
         if not candidates.fits.any():
@@ -148,9 +152,11 @@ class Proposer:
         again = [
             part
             for part in (self._cube.part(each.params) for each in known.results)
-            if not self._space.refusal(self._asked(part, self.min_iterations))
+            if self._is_open(part)
         ]
         parts = [*(part for part, _ in starts), *again, *drawn]
+        parts += self._lossy(parts)
+        self._cube.admit((*parts, *(each.params for each in known.trained), *known.flying))
         paces = np.array([self._training_pace(each) for each in parts])
         if not (paces * self._grid[0] <= limit_s).any():
             parts = [self._quickest(drawn[0])]
@@ -159,6 +165,7 @@ class Proposer:
         lasting = paces[rows, None] * self._grid
         fits = (lasting <= limit_s) & self._is_new(known, [parts[row] for row in rows])
         seen, costs = self._looks(known, lasting)
+        lanes = np.array([self._lanes_of(parts[row]) for row in rows]).reshape(-1, 1)
         times = np.array([self.pace_s(parts[row]) for row in rows])[:, None] * self._grid
         # time beyond the default's does not make a front worth more
         max_s = max(limit_s, known.default.get("train_time_s", 0.0))
@@ -168,9 +175,28 @@ class Proposer:
             paces=paces[rows],
             fits=fits,
             seen=seen,
-            costs=costs / self._lanes,
+            costs=costs / lanes,
             times=np.minimum(times, max_s),
         )
+
+    def _lossy(self, parts: Sequence[_Part]) -> list[_Part]:
+        """Return exact ``parts`` with each lossy exchange that is worth trying instead."""
+        if self._exact:
+            return []
+        exact = [each for each in parts if lossy(each) is None]
+        kinds = self._composition.runtimes.lossy_kinds
+        return [
+            {**part, "workers": workers, "exchange": exchange}
+            for part in exact
+            for exchange, workers in kinds(int(part["batch_size"] or 1))
+        ]
+
+    def _is_open(self, part: _Part) -> bool:
+        """Return whether a part is of the space, and its exchange exact or still worth trying."""
+        kind, batch = lossy(part), int(part["batch_size"] or 1)
+        if kind and (self._exact or kind not in self._composition.runtimes.lossy_kinds(batch)):
+            return False
+        return not self._space.refusal(self._asked(part, self.min_iterations))
 
     def _is_new(self, known: Known, parts: Sequence[_Part]) -> _Flags:
         """Return which lengths were not trained yet and have no more images than of interest.
@@ -216,7 +242,7 @@ class Proposer:
         return [
             (part, min(longest, self._longest))
             for part, longest in found.values()
-            if not self._space.refusal(self._asked(part, self.min_iterations))
+            if self._is_open(part)
         ]
 
     def _looks(self, known: Known, times: _Array) -> tuple[_Flags, _Array]:
@@ -264,11 +290,14 @@ class Proposer:
         return self._composition.runtimes.pace_s(self._setting(part), batch)
 
     def _setting(self, part: Params) -> dict[str, ParamValue]:
-        return self._composition.settings(int(part["batch_size"] or 1))[0]
+        return self._composition.settings(int(part["batch_size"] or 1), lossy(part))[0]
+
+    def _lanes_of(self, part: Params) -> int:
+        return self._lanes if lossy(part) is None else 1
 
     def _training_setting(self, part: Params) -> dict[str, ParamValue]:
         """Return the setting of a trial: the fastest, or with several lanes that of one core."""
-        if self._lanes == 1:
+        if self._lanes_of(part) == 1:
             return self._setting(part)
         return self._composition.on_one_core(int(part["batch_size"] or 1))
 

@@ -19,6 +19,7 @@ from tuner.study.schedule import Schedule
 from tuner.study.trial_runs import TrialRuns
 from tuner.trials.session import TrialSetup
 from tuner.values.errors import RuntimeUnavailable
+from tuner.values.exchange import lossy
 from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
 
@@ -186,7 +187,7 @@ class DefaultTrial:
         left_s = self._schedule.left_s(self._folder.elapsed_s)
         race.run(_RACE_OF_LEFT * left_s)
         batch = int(params["batch_size"] or 1)
-        setting = race.known.fastest(batch)
+        setting = race.known.fastest(batch, lossy(params))
         train_s = int(params["iterations"] or 1) * race.known.pace_s(setting, batch)
         if train_s > _WHOLE_OF_LEFT * self._schedule.left_s(self._folder.elapsed_s):
             return None

@@ -26,6 +26,7 @@ from tuner.tracking.store import (
     search_runs,
 )
 from tuner.values.errors import StorageError
+from tuner.values.exchange import changes
 from tuner.values.trial import TrialResult
 
 if TYPE_CHECKING:
@@ -299,6 +300,7 @@ def _tags(result: TrialResult) -> dict[str, str]:
         "share": f"{result.trial.share:g}",
         "log_tail": result.log_tail,
         "accuracy_only": "true" if result.trial.accuracy_only else "",
+        "changes_learning": changes(result.params),
     }
     if result.measurement:
         tags |= {

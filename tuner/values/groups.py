@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.values.exchange import EXACT
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.trial import Interval, Params, ParamValue
+
+_Layout = tuple[int, ParamValue, str]
+"""Processes, threads of each, and how they exchange gradients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The pace of so many processes with so many threads each, at one batch size.
+
+    Where processes exchange gradients with a loss, they are a group of its own.
 
     Attributes:
         workers: Processes that train each batch together.
@@ -23,6 +29,7 @@ class Group:
         against_one: Times as fast as the fastest single process, whatever its threads: what the
             group is worth on these cores.
         sent_bytes: Bytes an iteration that the processes sent to each other; 0 if not known.
+        exchange: How they exchange gradients; any but ``exact`` changes what is learned.
     """
 
     workers: int
@@ -32,6 +39,12 @@ class Group:
     speedup: float | None
     against_one: float
     sent_bytes: float
+    exchange: str = EXACT
+
+    @property
+    def exact(self) -> bool:
+        """Whether it learns what one process learns."""
+        return self.exchange == EXACT
 
     @property
     def efficiency(self) -> float | None:
@@ -42,6 +55,8 @@ class Group:
 def groups(known: RuntimeMap, batch_size: int) -> list[Group]:
     """Return the pace of each number of processes and threads that was measured, fastest first.
 
+    Those that exchange gradients with a loss are listed apart from the others.
+
     Args:
         known: Measured runtime settings.
         batch_size: Samples an iteration, of all processes together.
@@ -49,21 +64,22 @@ def groups(known: RuntimeMap, batch_size: int) -> list[Group]:
     Returns:
         The groups, single processes among them; empty if only single processes were measured.
     """
-    fastest: dict[tuple[int, ParamValue], dict[str, ParamValue]] = {}
+    fastest: dict[_Layout, dict[str, ParamValue]] = {}
     for setting in known.ranked(batch_size):
         if known.was_probed(setting, batch_size):
-            fastest.setdefault((_workers(setting), setting.get("threads")), setting)
-    if all(workers == 1 for workers, _ in fastest):
+            exchange = str(setting.get("exchange") or EXACT)
+            fastest.setdefault((_workers(setting), setting.get("threads"), exchange), setting)
+    if all(workers == 1 for workers, _, _ in fastest):
         return []
 
     def pace_s(workers: int, threads: ParamValue) -> float | None:
-        setting = fastest.get((workers, threads))
+        setting = fastest.get((workers, threads, EXACT))
         return known.pace_s(setting, batch_size) if setting else None
 
-    singles = (each for (workers, _), each in fastest.items() if workers == 1)
+    singles = (each for (workers, _, _), each in fastest.items() if workers == 1)
     best_s = min((known.pace_s(each, batch_size) for each in singles), default=None)
     found = []
-    for (workers, threads), setting in fastest.items():
+    for (workers, threads, exchange), setting in fastest.items():
         took, alone_s = known.iteration_s(setting, batch_size), pace_s(1, threads)
         ends_s = took.value, took.high, took.low
         found.append(
@@ -75,6 +91,7 @@ def groups(known: RuntimeMap, batch_size: int) -> list[Group]:
                 speedup=alone_s / took.value if alone_s else None,
                 against_one=best_s / took.value if best_s else 1.0,
                 sent_bytes=known.sent_bytes(setting, batch_size),
+                exchange=exchange,
             )
         )
     return found

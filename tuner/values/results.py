@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tuner.values.exchange import Lossy
 from tuner.values.groups import Group, groups
 from tuner.values.pareto import Objective, hypervolume, pareto_front
 from tuner.values.runtime_map import RuntimeMap
@@ -119,6 +120,13 @@ class StudyResult:
         if self.runtimes is None or self.default is None:
             return []
         return groups(self.runtimes, int(self.default.params["batch_size"] or 1))
+
+    @property
+    def lossy_kinds(self) -> list[Lossy]:
+        """The lossy exchanges that were worth searching at the default's batch size."""
+        if self.runtimes is None or self.default is None:
+            return []
+        return self.runtimes.lossy_kinds(int(self.default.params["batch_size"] or 1))
 
     @property
     def points(self) -> tuple[TrialResult, ...]:

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from tuner.values.exchange import Lossy, lossy
 from tuner.values.trial import Interval, Params, ParamValue
 
 _MIN_SPREAD = 0.01  # relative; two probes that happen to agree do not prove a better precision
@@ -22,6 +23,7 @@ _UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
 _OTHERS = 4  # weight of all settings' noise in that of one setting, in probes
 _Z = 2.2  # Student's t, two-sided 95 %, for about ten probes
 _MAX_FAILURES = 2
+_WORTH_A_CHANGE = 1.1  # times as fast as all exact settings, for a lossy exchange to be worth it
 _Key = tuple[tuple[str, ParamValue], ...]
 
 
@@ -113,8 +115,8 @@ class RuntimeMap:
     def note_failure(self, setting: Params) -> None:
         """Count a run that failed with this setting; give the setting up after the second.
 
-        Its probes stay, as the setting may work in another study. If all settings fail, the last
-        one stays in use.
+        Its probes stay, as the setting may work in another study. If all settings fail that learn
+        the same, the last one stays in use.
         """
         key = _key(setting)
         self._failures[key] = self._failures.get(key, 0) + 1
@@ -122,9 +124,14 @@ class RuntimeMap:
             self._given_up.append(key)
 
     def _in_use(self) -> list[_Key]:
-        """Return the keys of the settings that were probed and not given up."""
+        """Return the keys of the settings to choose among, of each kind at least one."""
         kept = [each for each in self._settings if each not in self._given_up]
-        return kept or [each for each in self._given_up if each in self._settings][-1:]
+        kinds = {lossy(self._settings[each]) for each in kept}
+        for each in reversed(self._given_up):
+            if each in self._settings and lossy(self._settings[each]) not in kinds:
+                kinds.add(lossy(self._settings[each]))
+                kept.append(each)
+        return kept
 
     def _excesses(self) -> dict[_Key, list[float]]:
         """Return the logarithms of measured over predicted times of runs, by setting."""
@@ -154,6 +161,10 @@ class RuntimeMap:
     def settings(self) -> list[dict[str, ParamValue]]:
         """The settings in use (probed and not given up), in the order they were first probed."""
         return [self._settings[key] for key in self._in_use()]
+
+    def settings_of(self, kind: Lossy | None) -> list[dict[str, ParamValue]]:
+        """Return the settings in use with an exact exchange, or with this lossy one."""
+        return [each for each in self.settings if lossy(each) == kind]
 
     @property
     def probed(self) -> list[dict[str, ParamValue]]:
@@ -186,12 +197,12 @@ class RuntimeMap:
         return error if batch_size in points else math.hypot(error, _INTERPOLATION)
 
     def undecided(self, setting: Params, batch_size: int) -> bool:
-        """Return whether the setting and the best other one cannot be told apart (95 %).
+        """Return whether the setting and the best other exact one cannot be told apart (95 %).
 
         Raises:
             KeyError: If the setting was never probed.
         """
-        others = [each for each in self.settings if each != dict(setting)]
+        others = [each for each in self.settings_of(None) if each != dict(setting)]
         if not others:
             return False
         best = min(others, key=lambda each: self.pace_s(each, batch_size))
@@ -273,9 +284,35 @@ class RuntimeMap:
         """Return whether this setting was measured at exactly this batch size."""
         return batch_size in self._probes.get(_key(setting), {})
 
-    def fastest(self, batch_size: int) -> dict[str, ParamValue]:
-        """Return the fastest setting at this batch size. Raises ``ValueError`` without any."""
-        return min(self.settings, key=lambda each: self.surely_s(each, batch_size))
+    def fastest(self, batch_size: int, kind: Lossy | None = None) -> dict[str, ParamValue]:
+        """Return the fastest setting at this batch size, an exact one unless a kind is given.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        return min(self.settings_of(kind), key=lambda each: self.surely_s(each, batch_size))
+
+    def lossy_kinds(self, batch_size: int) -> list[Lossy]:
+        """Return the lossy exchanges that surely train so much faster that a change is worth it.
+
+        The fastest setting of each is compared with the fastest exact one (95 %).
+        """
+        works = (each for key, each in self._settings.items() if key not in self._given_up)
+        kinds = dict.fromkeys(filter(None, map(lossy, works)))
+        if not kinds:
+            return []
+        exact = self.fastest(batch_size)
+        return [
+            kind
+            for kind in kinds
+            if self._lead(self.fastest(batch_size, kind), exact, batch_size) > _WORTH_A_CHANGE
+        ]
+
+    def _lead(self, setting: Params, other: Params, batch_size: int) -> float:
+        """Return how many times as fast as another one a setting is at least (95 %)."""
+        ratio = self.pace_s(other, batch_size) / self.pace_s(setting, batch_size)
+        error = math.hypot(self._error(setting, batch_size), self._error(other, batch_size))
+        return ratio * math.exp(-_Z * error)
 
     def ranked(self, batch_size: int) -> list[dict[str, ParamValue]]:
         """Return the settings in use, fastest at this batch size first."""
@@ -284,15 +321,19 @@ class RuntimeMap:
     def contenders(self, slack: float) -> list[dict[str, ParamValue]]:
         """Return settings within a factor ``slack`` of the fastest at one of their batch sizes.
 
-        Sorted by their smallest factor.
+        Sorted by their smallest factor. The fastest is the fastest exact one.
         """
         best: dict[int, float] = {}
-        for setting in self.settings:
+        for setting in self.settings_of(None):
             for batch in self._probes[_key(setting)]:
                 best[batch] = min(best.get(batch, math.inf), self.pace_s(setting, batch))
         factors = {
-            key: min(self.pace_s(self._settings[key], batch) / best[batch] for batch in points)
-            for key, points in ((key, self._probes[key]) for key in self._in_use())
+            key: min(
+                self.pace_s(self._settings[key], batch) / best[batch]
+                for batch in self._probes[key]
+                if batch in best
+            )
+            for key in self._in_use()
         }
         ranked = sorted(factors, key=factors.__getitem__)
         return [self._settings[key] for key in ranked if factors[key] <= slack]

@@ -39,6 +39,7 @@ class Suggests(Protocol):
 
 _BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
 _MOST_WORKERS = 64  # processes of a group, also where there are fewer CPUs
+_OTHERWISE = "otherwise"  # the case of all values that have no case of their own
 _SMALLER_BATCH = 4  # times smaller than the default's, for another start point
 
 
@@ -76,7 +77,8 @@ class Choices:
     """One of several values, which may depend on another param.
 
     Attributes:
-        cases: Values by the value of ``given``; a single case under ``""`` without one.
+        cases: Values by the value of ``given``, or ``otherwise`` for all values not named; a
+            single case under ``""`` without ``given``.
         given: The param chosen before, or empty.
         runtime: Whether it changes only the cost of training, not what is learned.
     """
@@ -87,7 +89,8 @@ class Choices:
 
     def values(self, chosen: Params) -> tuple[ParamValue, ...]:
         """Return the values allowed by what was chosen before."""
-        return self.cases.get(str(chosen.get(self.given, "")), ())
+        case = str(chosen.get(self.given, ""))
+        return self.cases.get(case, self.cases.get(_OTHERWISE, ()))
 
     def suggest(self, trial: Suggests, name: str, chosen: Params) -> ParamValue:
         """Let ``trial`` propose a value, unless there is only one."""
@@ -405,7 +408,7 @@ def check_cases(params: Mapping[str, Range | Choices]) -> None:
                 )
             values = given.cases.values() if isinstance(given, Choices) else [("",)]
             for value in (str(value) for case in values for value in case):
-                if not param.cases.get(value):
+                if not param.values({param.given: value}):
                     under = f" with {param.given}={value}" if param.given else ""
                     raise ConfigError(f"search_space.{name} has no value for this CPU{under}")
         before[name] = param

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner.values.exchange import changes
 from tuner.values.trial import Interval, ParamValue
 
 _COMPOSED_SLACK = 1.1  # factor that a composed time may be beyond the verified interval
@@ -196,7 +197,8 @@ class Verified:
             accuracy = "no loss of accuracy"
         elif self._accuracy_differs:
             accuracy = f"accuracy {100 * self.gain:+.2f} points"
-        return f"{time}, {accuracy}"
+        changed = changes(self.params)
+        return f"{time}, {accuracy}{f'; {changed}' if changed else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tuner.config.schema import Constraint
+from tuner.values.exchange import lossy
 from tuner.values.pareto import Direction, Objective, hypervolume
 from tuner.values.results import front_of, least_of_interest
 from tuner.values.trial import TrialKind, TrialResult
@@ -189,7 +190,8 @@ def _is_allowed(point: TrialResult, constraints: Sequence[Constraint]) -> bool:
 
 
 def _is_part_of(point: TrialResult, other: TrialResult) -> bool:
-    """Return whether ``other`` trains the same for as long or longer, at any runtime setting."""
+    """Return whether ``other`` trains the same for as long or longer, however fast."""
     names = ("batch_size", "learning_rate")
     same = all(point.params.get(name) == other.params.get(name) for name in names)
+    same = same and lossy(point.params) == lossy(other.params)
     return same and int(point.params["iterations"] or 1) <= int(other.params["iterations"] or 1)

@@ -26,6 +26,7 @@ import time
 
 SIZE = int(os.environ.get("TUNER_WORKERS", "1"))
 RANK = int(os.environ.get("TUNER_RANK", "0"))
+EXCHANGE = os.environ.get("TUNER_EXCHANGE", "exact")  # how the group shares gradients
 MEET_S = 60  # for the group to meet, and for each exchange after that
 _LOOK_S = 0.1  # for others that have died
 _END_S = 5.0  # for others to end by themselves

@@ -1,0 +1,27 @@
+"""How the processes of a group exchange gradients, and whether that changes what is learned.
+
+With the exact exchange a group learns what one process learns, however many take part. An exchange
+that rounds or drops a part of the gradients, or does not wait for all of them, is lossy: what is
+learned then depends on it, and on the number of processes.
+"""
+
+from __future__ import annotations
+
+from tuner.values.trial import Params
+
+EXACT = "exact"
+"""The value of ``exchange`` that changes nothing, and the only one of a single process."""
+Lossy = tuple[str, int]
+"""A lossy exchange and its number of processes: what trains with it is comparable."""
+
+
+def lossy(params: Params) -> Lossy | None:
+    """Return the lossy exchange that ``params`` train with; ``None`` if theirs is exact."""
+    exchange = str(params.get("exchange") or EXACT)
+    return None if exchange == EXACT else (exchange, int(params.get("workers") or 1))
+
+
+def changes(params: Params) -> str:
+    """Say how a lossy exchange changes what is learned; empty if it is exact."""
+    kind = lossy(params)
+    return f"{kind[0]} exchange of {kind[1]} workers changes what is learned" if kind else ""
