@@ -146,7 +146,7 @@ def compare(name: str, rounds: int, seconds: float) -> dict[str, Any]:
         all_s, known = time.monotonic() - began_s, measured.map
         batch, cores = batch_of(bench), len(bench.setup.cores)
         whole = int(bench.default["iterations"] or 1)
-    paces = [known.pace_s(each, batch) for each in known.settings]
+    paces = [known.pace_s(each, batch) for each in known.settings_of(None)]
     return {
         "framework": name,
         "cores": cores,
@@ -177,6 +177,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         speed = each["samples_s"]
         yield (
             f"{found['framework']:11} {each['workers']} × {each['threads']!s:6}"
+            f" {each['exchange']:8}"
             f"{speed['value']:8,.0f} images/s ({speed['low']:,.0f}–{speed['high']:,.0f})"
             + (f"  speed-up {each['speedup']:.2f}" if each["speedup"] else "")
             + (f", efficiency {each['efficiency']:.2f}" if each["efficiency"] else "")

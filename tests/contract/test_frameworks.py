@@ -38,7 +38,13 @@ LENET_BAND = 0.02
 FIRST_LOSSES = {"alexnet": None, "vgg": 1.9426, "resnet50": 2.1450}
 """Loss of the first batch of the shared networks on the made-up images in colour. All frameworks
 begin with the same weights and images; that of AlexNet depends on what is dropped out."""
-COMMON = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel", "workers")
+COMMON = (
+    "batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel", "workers",
+    "exchange",
+)  # fmt: skip
+SENT = {"fp16": (0.4, 0.6), "powersgd": (0.02, 0.4), "2bit": (0.4, 0.7), "async": (0.7, 1.5)}
+"""Bytes that a lossy exchange sends, over those of the exact one: half of each value, or two bits
+of it on the way to the server and all on the way back."""
 
 
 def pytest_generate_tests(metafunc):
@@ -180,6 +186,29 @@ def test_a_group_learns_what_one_process_learns(make_setup, name):
     assert group.versions["workers"] == "2"
     assert group.measurement.processes_seen >= 2
     assert group.val_accuracy == pytest.approx(alone.val_accuracy, abs=0.005)
+
+
+def test_every_lossy_exchange_is_really_used_and_learns(make_setup, name):
+    exchange = _space(name).params.get("exchange")
+    if exchange is None:
+        pytest.skip(f"{name} has no param exchange")
+    setup, group = make_setup(name), {"batch_size": 63, "workers": 2}
+    exact, *lossy = exchange.values(group)
+    alike = run_trial(setup, _trial(name, exchange=exact, **group))
+    assert alike.versions["exchange"] == exact == "exact"
+    for number, value in enumerate(lossy, 2):
+        trials = [_trial(name, 10 * number + each, exchange=value, **group) for each in (0, 1)]
+        with WorkerSession(setup, trials[0].params) as session:
+            first, result = map(session.run, trials)
+            assert session.close() is None, "nothing of it is left"
+        for each in (first, result):
+            assert each.status is TrialStatus.COMPLETE, (value, each.reason, each.log_tail)
+            assert each.versions["exchange"] == value
+            assert each.val_accuracy == pytest.approx(alike.val_accuracy, abs=0.1)
+        if alike.measurement.sent_bytes:  # without a sandbox nobody counts them
+            least, most = SENT[value]
+            ratio = result.measurement.sent_bytes / alike.measurement.sent_bytes
+            assert least < ratio < most, value
 
 
 def test_its_own_default_trains(make_setup, name):

@@ -370,3 +370,39 @@ def test_an_interrupted_race_does_not_measure_the_default_again(space):
     assert len(goes_on.known.settings) == 2
     # nothing but a worker that keeps the time, and its two probes
     assert machine.spent["openblas-pthread"] < 2 * START_S + 1.0
+
+
+@pytest.fixture
+def race_of_groups(monkeypatch):
+    """PyTorch in groups of two, which exchange gradients in so many seconds."""
+
+    def run(**exchange_s):
+        def pace(params) -> float:
+            one_s = 1e-4 * (10 + params["batch_size"]) * (3 if params["blas"] == "native" else 1)
+            group = params["workers"] > 1
+            return 0.6 * one_s + exchange_s[params["exchange"]] if group else one_s
+
+        monkeypatch.setattr(f"{__name__}.seconds", pace)
+        path = find_setting_file("search_spaces", "torch")
+        torch = SearchSpace.load(path, cores=2, cpu_flags=FLAGS, dataset="mnist", model="default")
+        default, machine = torch.default("mnist", "default").params, Machine(0.02)
+        return Race(torch, default, machine.session, 300.0, clock=lambda: machine.now).run()
+
+    return run
+
+
+def test_lossy_exchanges_are_raced_and_dropped_where_they_gain_nothing(race_of_groups):
+    found = race_of_groups(exact=1e-4, fp16=1e-4, powersgd=3e-4)
+    assert {each["exchange"] for each in found.settings} == {"exact", "fp16", "powersgd"}
+    assert {each["workers"] for each in found.settings_of(("fp16", 2))} == {2}
+    assert found.fastest(64)["workers"] == 2
+    assert found.lossy_kinds(64) == []
+    assert found.settled
+
+
+def test_a_lossy_exchange_is_kept_where_the_exact_one_is_the_bottleneck(race_of_groups):
+    found = race_of_groups(exact=2e-2, fp16=1e-2, powersgd=1e-4)
+    assert found.fastest(64)["workers"] == 1, "a slow group is no reason not to try its exchanges"
+    assert found.lossy_kinds(64) == [("powersgd", 2)]
+    for batch in found.batch_sizes:
+        assert found.was_probed(found.fastest(64, ("powersgd", 2)), batch)

@@ -47,7 +47,7 @@ def prepare(trial):
     settings = {"momentum": 0.9, "wd": decay, "lr_scheduler": rates}
     settings.update(learning_rate=trial.learning_rate, rescale_grad=1.0 / trial.batch_size)
     module.init_optimizer(kvstore=None, optimizer="sgd", optimizer_params=settings)
-    group.join(module, trial)
+    update, end_step = group.join(module, trial)
 
     def forward(net, images, labels, train):
         batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
@@ -63,7 +63,8 @@ def prepare(trial):
             images, labels = next(stream)
             forward(module, learnt(images), labels, True)
             module.backward()
-            module.update()
+            update()
+        end_step()
         answers = module.get_outputs()[0].asnumpy()
         mx.nd.waitall()  # the engine works behind our back: the update is still to come
         likelihood = answers[np.arange(len(labels)), labels]
@@ -86,6 +87,7 @@ def report():
     onednn = mx.runtime.Features().is_enabled("MKLDNN")
     onednn = onednn and mx.util.getenv("MXNET_MKLDNN_ENABLED") != "0"
     found = {"threads": mx.base._LIB.omp_get_max_threads(), "workers": group.size()}
+    found["exchange"] = group.exchange()
     return dict(found, blas="onednn" if onednn else "openblas")
 
 

@@ -6,6 +6,11 @@ import os
 import torch
 import worker_group
 from torch import distributed, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+HOOKS = {"fp16": default_hooks.fp16_compress_hook, "powersgd": powerSGD_hook.powerSGD_hook}
+_ANY_MB = 2**20  # more than any net has
+_registered = []
 
 
 def shared(net, trial):
@@ -23,11 +28,30 @@ def shared(net, trial):
                 world_size=trial.workers,
                 timeout=datetime.timedelta(seconds=worker_group.MEET_S),
             )
-        net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
+        # gloo needs the same order in all, and this hook sends twice for each bucket: one alone
+        whole = {"bucket_cap_mb": _ANY_MB} if worker_group.EXCHANGE == "powersgd" else {}
+        net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True, **whole)
+        if worker_group.EXCHANGE in HOOKS:
+            net.register_comm_hook(_state(), HOOKS[worker_group.EXCHANGE])
+    _registered[:] = [hook for hook, _ in net._comm_hooks]
     torch.manual_seed(trial.seed * trial.workers + trial.rank)  # each drops out others
     return net
+
+
+def _state():
+    """Return what the hook keeps between iterations."""
+    if worker_group.EXCHANGE != "powersgd":
+        return None
+    # it begins as soon as it may: after the first iterations, in which the buckets are arranged
+    return powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
 
 
 def size():
     """Return how many processes really train together."""
     return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+def exchange():
+    """Return how they really share gradients, by the hooks that PyTorch calls."""
+    names = {hook: name for name, hook in HOOKS.items()}
+    return "+".join(names[each] for each in _registered) or "exact"
