@@ -119,18 +119,22 @@ class Nodes:
             slot=ProgramSlot,
         )
 
+    def open(self) -> None:
+        """Prepare the nodes, which otherwise the first run does.
+
+        Raises:
+            ConfigError: If there is no cluster at the address.
+            RuntimeUnavailable: If no node can run the program.
+        """
+        _ = self._executor
+
     @property
     def slots(self) -> int:
         """Number of runs that may take place at once."""
         return self._executor.slots
 
     def submit(self, trial: Trial, aim: Aim) -> Future[Ran]:
-        """Run the program with a setting as soon as a node is free.
-
-        Raises:
-            ConfigError: If there is no cluster at the address.
-            RuntimeUnavailable: If no node can run the program.
-        """
+        """Run the program with a setting as soon as a node is free."""
         future = self._pool.submit(self._run, self._executor, trial, aim)
         self._running.add(future)
         future.add_done_callback(self._running.discard)

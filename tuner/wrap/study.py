@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
@@ -57,8 +57,7 @@ def wrap(request: Request, progress: StudyProgress) -> WrapResult:
     """
     request.program.check()
     with contextlib.ExitStack() as stack:
-        study = _Study(request, progress, stack)
-        return study.run()
+        return _Study(request, progress, stack).run()
 
 
 class _Study:
@@ -73,9 +72,8 @@ class _Study:
         remove_worker_folders(self._folder.trials)
         self._require_other_names()
         self._own_knobs = [*timed_knobs(request.program.params), *request.knobs]
-        find_knobs(
-            [], 1, [], own=self._own_knobs, without=request.without
-        )  # refuses unknown names
+        # refuses unknown names
+        find_knobs([], 1, [], own=self._own_knobs, without=request.without)
         self._objective = request.objective
         self._proving = Proving(self._folder, request.program, self._objective, self._prove_by)
         self._knobs: list[Knob] = []
@@ -103,11 +101,18 @@ class _Study:
         self._record.finish(result, complete=True)
         return result
 
-    def _machines(self) -> contextlib.AbstractContextManager[object]:
-        """Claim the cores of this machine, or end all runs on others at the end."""
+    @contextlib.contextmanager
+    def _machines(self) -> Iterator[None]:
+        """Claim the cores of this machine; or prepare nodes, and end all runs there at the end."""
         if isinstance(self._runner, Runner):
-            return claim_cores(self._request.executor, self._progress)
-        return contextlib.closing(self._runner)
+            with claim_cores(self._request.executor, self._progress):
+                yield
+            return
+        with contextlib.closing(self._runner):
+            if not self._folder.facts.get("complete"):
+                self._progress.phase("prepare", "the nodes of the Ray cluster")
+                self._runner.open()
+            yield
 
     # -- the program as it is ---------------------------------------------------------------------
 
