@@ -105,6 +105,9 @@ class FrameworkConfig:
     extra_threads: int = 0
     """Threads of a worker that do not compute; -1 if they cannot be told apart, so that only the
     CPU time shows how many compute."""
+    topology: str = "ring"
+    """How the processes of a group exchange gradients: by ``ring`` all-reduce, or through a
+    ``server`` of parameters."""
     variables: dict[str, str] = field(default_factory=dict)
     """Environment variables by param, separated by blanks: each is set to the param's value,
     unless that is ``unset``."""

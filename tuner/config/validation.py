@@ -20,6 +20,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "sampler": ("tpe", "nsga2", "gp", "random"),
     "executor": ("local", "ray"),
     "framework.runtime.install": ("auto", "never"),
+    "framework.topology": ("ring", "server"),
     "dataset.on_unavailable": ("fallback", "error"),
 }
 """The values of each setting that takes a word from a fixed list."""
