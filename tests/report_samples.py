@@ -354,3 +354,21 @@ def make_unproven() -> StudyResult:
     """A study in which everything faster loses accuracy, or may."""
     study = make_study()
     return dataclasses.replace(study, verified=study.verified[:3])
+
+
+def make_grouped() -> StudyResult:
+    """A study that raced one process of one and two threads, and a group of two processes."""
+    found = RuntimeMap()
+    for workers, threads in ((1, 1), (1, 2), (2, 1)):
+        setting = {"blas": "mkl", "workers": workers, "threads": threads}
+        for batch in (16, 64, 512):
+            images = batch / workers
+            found.add(
+                PaceProbe(
+                    setting,
+                    batch,
+                    1e-3 + 2e-4 * images / threads**0.7 + (2e-3 if workers > 1 else 0.0),
+                    sent_bytes=3.5e6 if workers > 1 else 0.0,
+                )
+            )
+    return make_study(runtimes=found)

@@ -38,6 +38,8 @@ from tuner.recommendation.choice import (
     recommend_fresh,
 )
 from tuner.recommendation.evidence import EXPIRES_AFTER_S, MARGIN, Evidence, evidence_of
+from tuner.recommendation.hosts import split_host
+from tuner.recommendation.layouts import LATENCY_MS, over_link
 from tuner.recommendation.programs import recommend_program as choose_for_program
 from tuner.runtimes import find_runtime
 from tuner.study.preparation import standalone_setup
@@ -49,6 +51,7 @@ from tuner.trials.session import run_trial
 from tuner.trials.setup import claim_cores
 from tuner.values.errors import ConfigError, DamagedStudy, NoTrialSucceeded
 from tuner.values.results import StudyResult
+from tuner.values.scaling import Link, read_topology
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Params, Trial, TrialResult
 from tuner.wrap.objective import read_objective
@@ -183,6 +186,8 @@ def recommend(
     jobs_per_host: int = 1,
     max_workers: int | None = None,
     objective: str = "train_time_s",
+    bandwidth: str = "",
+    latency_ms: float = LATENCY_MS,
     output: str = ".",
     tracking_uri: str = "",
     framework_path: str | None = None,
@@ -202,12 +207,16 @@ def recommend(
             default that was measured at or above it.
         max_accuracy_loss: Fraction that may be lost against the framework's default; 0.002 is no
             loss as studies prove it, ``None`` allows any loss.
-        cores: CPUs that the job will have; only figures measured on exactly as many count.
+        cores: CPUs that the job will have; only figures measured on exactly as many count. The
+            answer then has a ``split`` of so many.
         jobs_per_host: Number of such jobs that will share the host (measured by
             experiment=tenancy).
         max_workers: Most processes that may train the job together; 1 if it is started as one.
         objective: ``train_time_s``, ``accuracy`` or ``memory_mb``: what to prefer within the
             limits.
+        bandwidth: Bandwidth of the link between hosts, such as ``10gbit``: the answer then says
+            how fast groups of up to 64 would train ``over_link``.
+        latency_ms: Latency of that link, one way, milliseconds.
         output: Folder with ``mlflow.db``.
         tracking_uri: Address of another MLflow.
         framework_path: Folder with the user's own frameworks.
@@ -222,14 +231,22 @@ def recommend(
         it has one), ``speedup``, ``measured`` and ``against_default`` (figures with intervals;
         ``None`` for the default), ``jobs_per_hour`` (of the whole host), ``promised`` (the
         intervals that the time and the accuracy of one job will fall into), ``evidence`` (run
-        ids, age in seconds, when it expires in seconds since the epoch, fingerprint) and
-        ``alternatives``.
+        ids, age in seconds, when it expires in seconds since the epoch, fingerprint),
+        ``alternatives``, and where they were asked for ``split`` (of the host's cores, for the
+        ``soonest`` end of one job and for the ``most_jobs`` an hour: ``jobs``, and of each
+        ``cores``, ``workers``, ``threads`` and ``train_time_s``; ``jobs_per_hour``; its ``basis``,
+        ``measured`` or ``modelled``, and a ``note``) and ``over_link`` (``bandwidth_mbit``,
+        ``latency_ms``, ``batch_size``, a ``note``, and ``groups``: ``workers``, ``threads`` of
+        each, ``samples_s`` and ``train_time_s`` with intervals, ``basis``).
 
     Raises:
         NothingRecommended: If nothing keeps the limits. Says which limit binds, and what comes
             nearest.
         ConfigError: If a name does not exist.
     """
+    if not bandwidth and latency_ms != LATENCY_MS:
+        raise ConfigError(f"latency_ms={latency_ms:g} needs a bandwidth, such as bandwidth=10gbit")
+    link = Link.read(bandwidth, latency_ms) if bandwidth else None
     names = list_frameworks(framework_path)
     if framework:
         names = [load_framework(framework, framework_path).name]
@@ -250,7 +267,10 @@ def recommend(
         max_workers,
     )
     found = recommend_fresh(evidence, limits, objective)
-    return answer(found, dataset, configuration(found.choice, dataset, framework_path))
+    return {
+        **answer(found, dataset, configuration(found.choice, dataset, framework_path)),
+        **layouts_of(found, limits, link, framework_path),
+    }
 
 
 def recommend_program(
@@ -296,6 +316,21 @@ def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -
     noted = {"note": found.note, "drift": choice.drift}
     noted = {name: text for name, text in noted.items() if text}
     return {**chosen, **sure, **noted, **configured, **_proof(found)}
+
+
+def layouts_of(
+    found: Recommendation, limits: Limits, link: Link | None, framework_path: str | None = None
+) -> dict[str, Any]:
+    """Return ``split`` and ``over_link`` of an answer, those of the two that were asked for."""
+    asked, splits = dict[str, Any](), split_host(found, limits)
+    if splits:
+        asked["split"] = {goal: dataclasses.asdict(each) for goal, each in splits.items()}
+    if link:
+        choice = found.choice
+        topology = read_topology(load_framework(choice.framework, framework_path).topology)
+        groups = over_link(choice.params, choice.layouts, topology, link)
+        asked["over_link"] = dataclasses.asdict(groups)
+    return asked
 
 
 def configuration(

@@ -10,6 +10,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzzing import examples
+from tests.report_samples import make_grouped
 from tests.served import Service, keep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + examples(0))]
@@ -43,7 +44,7 @@ OPERATIONS = [
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("fuzzed")
-    keep(folder)
+    keep(folder, runtimes=make_grouped().runtimes)
     service = Service(folder)
     yield service.address
     assert service.stop() == (0, ""), "nothing failed while it answered"

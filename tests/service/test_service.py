@@ -19,7 +19,7 @@ import requests
 from fastapi import Response
 from playwright.sync_api import sync_playwright
 
-from tests.report_samples import make_study
+from tests.report_samples import make_grouped, make_study
 from tests.served import Service, keep, served_here
 from tuner.api import recommend
 from tuner.config.catalogue import load_framework
@@ -55,7 +55,7 @@ def slower_points() -> tuple[Verified, ...]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("store")
-    keep(folder)
+    keep(folder, runtimes=make_grouped().runtimes)
     keep(folder, framework="theano", study_id="77aa00bb", verified=slower_points())
     return folder
 
@@ -157,6 +157,8 @@ def test_what_cannot_be_had_is_explained(service, asked, binding):
         {"max_accuracy_loss": "some"},
         {"cores": 1.5},
         {"cores": 10**30},
+        {"bandwidth": "fast"},
+        {"latency_ms": -1},
         {"objective": "speed"},
         {"unheard_of": 1},
         {"framework": "caffe\x00"},
@@ -167,6 +169,28 @@ def test_what_is_no_question_is_refused_in_words(service, path, asked):
     reply = service.get(path, **asked)
     assert reply.status_code == 422
     assert reply.json()["detail"]
+
+
+def test_groups_over_a_link_and_the_split_of_a_host_are_told_where_they_are_asked_for(
+    service, store
+):
+    asked = {"framework": "caffe", "bandwidth": "10gbit", "latency_ms": 0.1, "cores": 2}
+    answer = service.get("/v1/recommendations", **asked).json()
+    assert [each["workers"] for each in answer["over_link"]["groups"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert [each["basis"] for each in answer["over_link"]["groups"]][1:3] == [
+        "measured", "modelled",
+    ]  # fmt: skip
+    assert answer["over_link"]["bandwidth_mbit"] == 10_000
+    soonest, most = answer["split"]["soonest"], answer["split"]["most_jobs"]
+    assert (soonest["jobs"], soonest["basis"], most["jobs"], most["basis"]) == (
+        1, "measured", 2, "modelled",
+    )  # fmt: skip
+    here = json.loads(json.dumps(recommend(**asked, output=str(store))))
+    assert {name: here[name] for name in ("split", "over_link")} == {
+        name: answer[name] for name in ("split", "over_link")
+    }
+    plain = service.get("/v1/recommendations", framework="caffe").json()
+    assert (plain["split"], plain["over_link"]) == (None, None)
 
 
 def test_a_study_of_another_version_is_no_fault_of_the_service(tmp_path):
@@ -409,11 +433,16 @@ def test_the_page_answers_draws_and_needs_no_network(service):
         assert "3.26x faster, 58.3 s, 99.05 % (98.86-99.22)" in proven.inner_text()
         assert "none proven" in proven.inner_text()
         page.get_by_label("Accuracy at least, 0–1").fill("0.988")
+        page.get_by_label("CPUs").fill("2")
         page.get_by_label("Accuracy at least, 0–1").press("Enter")
         text = page.locator("#answer pre")
         text.wait_for()
         assert "base_lr" in text.inner_text()
-        assert "no loss: a loss of more than" in page.locator("#answer").inner_text()
+        said = page.locator("#answer").inner_text()
+        assert "no loss: a loss of more than" in said
+        assert (
+            "with 2 at once on 1 of the CPUs each (modelled: by the pace of one job alone" in said
+        )
         page.get_by_label("Training time at most, s").fill("0.001")
         page.get_by_role("button", name="Recommend").click()
         page.locator("#answer .fault").wait_for()

@@ -40,6 +40,8 @@ ASKED: Mapping[str, Parser] = {
     "jobs_per_host": int,
     "max_workers": int,
     "objective": str,
+    "bandwidth": str,
+    "latency_ms": float,
     "framework_path": str,
     "format": str,
     "program": str,
@@ -61,12 +63,15 @@ def recommend_command(words: Sequence[str]) -> int:
       max_train_time_s=60      at most this training time, in seconds
       max_memory_mb=500        at most this peak memory, in MiB
       min_accuracy=0.985       at least this test accuracy
-      cores=2                  measured on this many cores
+      cores=2                  measured on this many cores; says how to split them, too
       jobs_per_host=2          measured with two such jobs at once (experiment=tenancy)
       max_workers=1            at most this many processes that train one job together
     Choice:
       objective=train_time_s   what to prefer within the limits; or accuracy, or memory_mb; of a
                                program what it needs less of: time, cpu or memory
+    Groups on several hosts, modelled:
+      bandwidth=1gbit          how fast 4 to 64 workers would train over such a link, one on each
+      latency_ms=0.25          of that link, one way
     Output:
       format=yaml              or json, for programs; env, sh, argv, slurm, k8s-configmap or
                                trainjob, for a job to start with

@@ -74,11 +74,13 @@ class Recommendation:
 
     Attributes:
         note: Why the choice is the untouched default; empty if it is not.
+        evidence: All that it was chosen from, whatever its cores and jobs on a host.
     """
 
     choice: Evidence
     alternatives: tuple[Evidence, ...]
     note: str = ""
+    evidence: tuple[Evidence, ...] = ()
 
 
 def recommend(
@@ -103,7 +105,7 @@ def recommend(
             "run python -m tuner framework=... dataset=... first, "
             "or say where it was tracked (tracking_uri=)"
         )
-    evidence = of_newest_data(evidence)
+    evidence = known = of_newest_data(evidence)
     for name in ("jobs_per_host", "cores"):
         evidence = _measured_so(evidence, name, getattr(limits, name))
     fitting = _ranked(evidence, limits, objective)
@@ -111,7 +113,7 @@ def recommend(
         raise _why_nothing(evidence, limits)
     choice, *others = fitting
     note = _why_default(evidence, limits, objective) if choice.is_default else ""
-    return Recommendation(choice, tuple(others), note)
+    return Recommendation(choice, tuple(others), note, tuple(known))
 
 
 def recommend_fresh(

@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.config.schema import VerifyConfig
 from tuner.measure import fingerprint
+from tuner.recommendation.layouts import Layouts
 from tuner.tracking import StudyRecord
 from tuner.values.errors import DamagedStudy
 from tuner.values.exchange import changes
@@ -50,6 +51,7 @@ class Evidence:
         drift_found: When that was found, seconds since the epoch; 0 if it was not.
         like: The shipped data set whose defaults those of the user's own data are taken from.
         digest: Digest of the images and their split.
+        layouts: What the race of its study measured.
     """
 
     params: Params
@@ -73,6 +75,7 @@ class Evidence:
     drift_found: float = 0.0
     like: str = ""
     digest: str = ""
+    layouts: Layouts = field(default_factory=Layouts)
 
     @cached_property
     def id(self) -> str:
@@ -324,6 +327,7 @@ def _evidence_of(record: StudyRecord) -> list[Evidence]:
     default = next((each for each in verified if each.get("comparison") is None), {})
     cores = str(front["machine"].get("cores", "")).split()
     data: Mapping[str, Any] = front.get("dataset_facts") or {}
+    layouts = Layouts.of(front)
     return [
         Evidence(
             params=point["params"],
@@ -349,6 +353,7 @@ def _evidence_of(record: StudyRecord) -> list[Evidence]:
             drift_found=float(record.drift_found) if record.drift_found.isdecimal() else 0.0,
             like=str(data.get("defaults_of", "")),
             digest=str(data.get("digest", "")),
+            layouts=layouts,
         )
         for point in verified
     ]

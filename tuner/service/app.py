@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -12,11 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, HTTPException, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from tuner import __version__
-from tuner.api import answer, configuration
+from tuner.api import answer, configuration, layouts_of
 from tuner.config.catalogue import list_frameworks, load_framework
 from tuner.recommendation.choice import (
     Limits,
@@ -58,6 +60,7 @@ from tuner.service.records import RecordCache, Snapshot
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended, StorageAway, TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front
+from tuner.values.scaling import Link
 from tuner.wrap.objective import Objective
 
 _STALE_AFTER = 12  # refresh intervals without a successful read until the service is stale
@@ -243,7 +246,10 @@ def _add_answers(
         that only observes sends such a text too, with the id under which to report.
         """
         try:
-            found = recommended(asked)
+            if asked.bandwidth:  # fits a model first, for which no other answer should wait
+                found = await run_in_threadpool(recommended, asked)
+            else:
+                found = recommended(asked)
         except NothingRecommended as error:
             if asked.format == "json":
                 raise
@@ -263,7 +269,9 @@ def _add_answers(
         like = choice.like or asked.dataset
         job = configured(choice.framework, like, choice.model, params)
         stale = choice.study in now.stale or bool(choice.drift)
-        return Answer(**answer(found, asked.dataset, job), stale=stale, mode=mode)
+        link = Link.read(asked.bandwidth, asked.latency_ms) if asked.bandwidth else None
+        more = layouts_of(found, limits, link, framework_path)
+        return Answer(**answer(found, asked.dataset, job), **more, stale=stale, mode=mode)
 
     @app.get("/v1/pareto", tags=["answers"], responses=_UNREAD)
     def pareto(asked: Annotated[ParetoQuestion, Query()]) -> list[FrontPoint]:
@@ -298,7 +306,7 @@ def try_out(alone: Snapshot) -> None:
 
 def limits_of(asked: Question) -> Limits:
     """Return the limits of a question."""
-    given = asked.model_dump(exclude={"framework", "dataset", "objective", "format"})
+    given = asked.model_dump(include={each.name for each in dataclasses.fields(Limits)})
     if asked.max_accuracy_loss == "none":
         given["max_accuracy_loss"] = None
     return Limits(**given)

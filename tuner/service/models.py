@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from tuner.recommendation.evidence import MARGIN
+from tuner.recommendation.hosts import Split
+from tuner.recommendation.layouts import LATENCY_MS, OverLink
+from tuner.values.scaling import BANDWIDTH, MAX_LATENCY_MS
 from tuner.values.verified import Role
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
@@ -53,7 +56,8 @@ class Question(_Strict):
     )
     cores: Annotated[int, Field(gt=0, le=65536)] | None = Field(
         None,
-        description="CPUs of the job; only what was measured on as many is considered",
+        description="CPUs of the job; only what was measured on as many is considered, and how to "
+        "split so many is told",
     )
     jobs_per_host: Annotated[int, Field(gt=0, le=65536)] = Field(
         1,
@@ -64,6 +68,14 @@ class Question(_Strict):
         description="processes that may train the job together; 1 if it is started as one",
     )
     objective: Literal["train_time_s", "accuracy", "memory_mb"] = "train_time_s"
+    bandwidth: Annotated[str, Field(pattern=BANDWIDTH)] | None = Field(
+        None,
+        description="of the link between hosts, such as 10gbit: how fast 4 to 64 workers would "
+        "train over it is told",
+    )
+    latency_ms: Annotated[float, Field(ge=0, le=MAX_LATENCY_MS)] = Field(
+        LATENCY_MS, description="of that link, one way"
+    )
     format: Form = "json"
 
 
@@ -342,6 +354,10 @@ class Answer(BaseModel):
     )
     drift: str | None = Field(None, description="how jobs broke what it promised")
     alternatives: list[Point]
+    split: dict[Literal["soonest", "most_jobs"], Split] | None = Field(
+        None, description="how to share out the cores that were asked for"
+    )
+    over_link: OverLink | None = Field(None, description="if a bandwidth was asked for")
 
 
 class FrontPoint(Point):
