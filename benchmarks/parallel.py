@@ -54,7 +54,8 @@ def batch_of(bench: Workbench) -> int:
 
 
 @contextlib.contextmanager
-def _session(bench: Workbench, params: Params) -> Iterator[WorkerSession]:
+def open_session(bench: Workbench, params: Params) -> Iterator[WorkerSession]:
+    """Start a warm worker with these params, in a folder of its own."""
     with tempfile.TemporaryDirectory(dir=bench.setup.folder.parent) as folder:
         setup = dataclasses.replace(bench.setup, folder=Path(folder))
         with WorkerSession(setup, params) as session:
@@ -75,7 +76,7 @@ def settings_of(bench: Workbench) -> list[dict[str, ParamValue]]:
 def race(bench: Workbench) -> tuple[dict[str, ParamValue], float]:
     """Return what a race that knows nothing finds fastest, and the seconds that it took."""
     began_s = time.monotonic()
-    contest = Race(bench.space, bench.default, lambda each: _session(bench, each), RACE_S)
+    contest = Race(bench.space, bench.default, lambda each: open_session(bench, each), RACE_S)
     known = contest.run()
     return known.fastest(batch_of(bench)), time.monotonic() - began_s
 
@@ -118,7 +119,7 @@ def measure(bench: Workbench, rounds: int, seconds: float) -> Measurements:
     found = Measurements(bench, seconds)
     layouts: dict[tuple[ParamValue, ParamValue], list[dict[str, ParamValue]]] = {}
     for setting in settings_of(bench):
-        with _session(bench, {**bench.default, **setting}) as session:
+        with open_session(bench, {**bench.default, **setting}) as session:
             if first := found.train(session, setting, WARM_UP):
                 found.add(session, setting, first.iteration_s)
     for setting in found.map.ranked(batch_of(bench)):
@@ -127,7 +128,7 @@ def measure(bench: Workbench, rounds: int, seconds: float) -> Measurements:
     with contextlib.ExitStack() as stack:
         sessions = []
         for setting in finalists:
-            sessions.append(stack.enter_context(_session(bench, {**bench.default, **setting})))
+            sessions.append(stack.enter_context(open_session(bench, {**bench.default, **setting})))
             found.train(sessions[-1], setting, WARM_UP)
         for turn in range(rounds):
             order = [*range(len(finalists))]

@@ -1,6 +1,7 @@
 """How fast groups of more processes would train than were measured, each on a host of its own.
 
-An iteration takes the time to compute and the time to exchange gradients; the two do not overlap::
+An iteration takes the time to compute and the time to exchange all gradients, at once, and the two
+do not overlap::
 
     t(n, batch) = own + image * ceil(batch / n) + step * steps(n) + byte * volume(n)
 
