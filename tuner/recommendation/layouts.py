@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tuner.values.exchange import EXACT, lossy
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.scaling import Link, Pace, Scaling, TooFewLayouts, Topology, fastest
 from tuner.values.trial import Interval, Params, ParamValue
@@ -22,7 +23,7 @@ _MIN_S, _MAX_S, _MAX_COUNT = 1e-15, 1e6, 1e7  # beyond which a record is no meas
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """What the race of a study measured.
+    """What the race of a study measured of settings that learn the same.
 
     Attributes:
         paces: The time of an iteration by runtime setting and batch size.
@@ -39,6 +40,7 @@ class Layouts:
             Pace(dict(each["setting"]), _count(size), _seconds(took))
             for each in front.get("runtimes") or ()
             for size, took in each["iteration_s"].items()
+            if lossy(each["setting"]) is None
         ]
         for each in paces:
             _count(each.workers)
@@ -46,7 +48,9 @@ class Layouts:
         sent = [
             (_count(each["workers"]), float(each["sent_bytes"]))
             for each in front.get("groups") or ()
-            if each["workers"] > 1 and 0 < float(each.get("sent_bytes") or 0) < math.inf
+            if each["workers"] > 1
+            and each.get("exchange", EXACT) == EXACT
+            and 0 < float(each.get("sent_bytes") or 0) < math.inf
         ]
         return cls(tuple(paces), tuple(sent))
 

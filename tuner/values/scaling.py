@@ -145,7 +145,7 @@ def paces(known: RuntimeMap) -> list[Pace]:
     """Return what was measured, without interpolated times."""
     return [
         Pace(setting, size, known.iteration_s(setting, size))
-        for setting in known.settings
+        for setting in known.settings_of(None)
         for size in known.batch_sizes
         if known.was_probed(setting, size)
     ]
