@@ -63,6 +63,14 @@ def test_a_measured_group_is_never_replaced_by_a_prediction():
     assert (group.basis, group.samples_s.value) == ("measured", 64)
 
 
+def test_an_exchange_that_changes_what_is_learned_does_not_count():
+    front = plain()
+    fast = {"blas": "mkl", "workers": 2, "threads": 1, "exchange": "fp16"}
+    front["runtimes"].append({"setting": fast, "iteration_s": {"64": ONE_S}})
+    front["groups"].append({"workers": 2, "sent_bytes": 1.75e6, "exchange": "fp16"})
+    assert Layouts.of(front) == Layouts.of(plain())
+
+
 def test_the_bytes_of_the_gradients_follow_from_what_a_group_sent():
     layouts = Layouts.of(plain())
     assert layouts.gradient_bytes(Topology.RING) == pytest.approx(3.5e6 / 2)
