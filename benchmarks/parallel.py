@@ -43,9 +43,7 @@ DATASET = "mnist_5k"
 RACE_S = 600.0  # so long that the race ends by itself
 TIME_LIMIT_S = 300.0
 WARM_UP = 5  # iterations that do not count
-FINALISTS = (
-    2  # settings of as many workers and threads: a session for each one takes too much memory
-)
+FINALISTS = 2  # of each number of workers and threads; workers for all would fill the memory
 
 
 def batch_of(bench: Workbench) -> int:

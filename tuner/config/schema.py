@@ -59,8 +59,8 @@ class RuntimeConfig:
             or fetch, dependencies included; used if every pin is among them.
         libraries: Debian packages of ``suite`` whose shared libraries are put flat into
             ``{runtime}/libraries`` (``venv``), with ``links`` in the same folder.
-        kept: Further files and folders of those packages, such as plug-ins of the libraries, by
-            their path in ``suite``; they are put at the same path in ``{runtime}/suite``.
+        kept: Further files and folders of those packages (``venv``), such as plug-ins of the
+            libraries, by their paths in ``suite``; these are their paths in ``{runtime}/suite``.
         check: Statements for the interpreter that prove that the runtime works; they print its
             version.
         size_mb: Disk space that installing needs, in MB.

@@ -369,6 +369,7 @@ def _fingerprint(framework: FrameworkConfig) -> str:
     defined = [platform.machine(), runtime.kind, runtime.suite, runtime.interpreter]
     content = [sorted(runtime.packages), sorted(runtime.wheels), sorted(runtime.links.items())]
     content += [sorted(runtime.libraries)] if runtime.libraries else []
+    content += [sorted(runtime.kept)] if runtime.kept else []
     return hashlib.sha256(json.dumps([defined, content]).encode()).hexdigest()[:8]
 
 
