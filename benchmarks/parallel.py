@@ -3,7 +3,7 @@
 Caffe's LeNet (``model=lenet``) on the 5,000 MNIST images at the default's batch size, for every
 framework whose search space has ``workers``. First a race looks for the fastest runtime setting,
 knowing nothing. Then all settings are measured, those included that have more threads than there
-are cores, and the fastest of each number of workers and threads once more, in turns. The race's
+are cores, and the fastest of each layout (workers, threads, exchange) again, in turns. The race's
 choice is held against them. A group's figures are those of its fastest setting. Throughput is in
 images consumed a second by all processes together.
 Equation 1 of Jäger et al. (doi:10.1145/3286490.3286561), examples * epochs * workers / time, is
@@ -43,7 +43,7 @@ DATASET = "mnist_5k"
 RACE_S = 600.0  # so long that the race ends by itself
 TIME_LIMIT_S = 300.0
 WARM_UP = 5  # iterations that do not count
-FINALISTS = 2  # of each number of workers and threads; workers for all would fill the memory
+FINALISTS = 2  # of each layout; workers for all settings would fill the memory
 
 
 def batch_of(bench: Workbench) -> int:
@@ -115,13 +115,14 @@ class Measurements:
 def measure(bench: Workbench, rounds: int, seconds: float) -> Measurements:
     """Measure all settings of a framework, and the fastest of each layout in turns."""
     found = Measurements(bench, seconds)
-    layouts: dict[tuple[ParamValue, ParamValue], list[dict[str, ParamValue]]] = {}
+    layouts: dict[tuple[ParamValue, ...], list[dict[str, ParamValue]]] = {}
     for setting in settings_of(bench):
         with open_session(bench, {**bench.default, **setting}) as session:
             if first := found.train(session, setting, WARM_UP):
                 found.add(session, setting, first.iteration_s)
     for setting in found.map.ranked(batch_of(bench)):
-        layouts.setdefault((setting["workers"], setting["threads"]), []).append(setting)
+        layout = setting["workers"], setting["threads"], setting.get("exchange")
+        layouts.setdefault(layout, []).append(setting)
     finalists = [each for ranked in layouts.values() for each in ranked[:FINALISTS]]
     with contextlib.ExitStack() as stack:
         sessions = []
