@@ -240,7 +240,7 @@ def _worker_protocol() -> Iterator[str]:
         ".. automodule:: tuner.worker_api.worker_api\n"
         "   :members: serve, Trial, Impossible, Diverged",
         ".. automodule:: tuner.worker_api.worker_group\n"
-        "   :members: meeting, help_with, ports, Broken",
+        "   :members: meeting, help_with, places, Broken",
     )
 
 

@@ -59,7 +59,10 @@ def importing(name):
 
     The other processes of a group start here, so that they import it at the same time.
     """
-    worker_group.start()
+    try:
+        worker_group.start()
+    except worker_group.Broken as error:
+        _break_off([Trial(sys.stdin.readline().rstrip("\n"))], str(error))
     try:
         yield
     except ImportError as error:
@@ -72,14 +75,16 @@ class Trial(object):
 
     judged = None  # the trial whose network is judged now; its last progress is repeated
     every_mark = False  # whether both splits are looked at there, whatever that costs
-    workers, rank = worker_group.SIZE, worker_group.RANK
+    rank = worker_group.RANK
 
     def __init__(self, folder):
         self.folder = folder
         with open(os.path.join(folder, "trial.json")) as source:
             self.__dict__.update(json.load(source))
-        # only the first of a group answers
-        events = os.devnull if self.rank else os.path.join(folder, "events.jsonl")
+        self.workers = worker_group.SIZE  # the request has those of one node
+        # only the first of a group answers, on each node
+        others = self.rank != worker_group.FIRST
+        events = os.devnull if others else os.path.join(folder, "events.jsonl")
         self._events = open(events, "a")  # noqa: SIM115 - kept open
         self._last_event = clock()
 
@@ -174,7 +179,7 @@ def serve(prepare, chunk=10, report=blas_report, **versions):
     really in effect, by the name of the param: the host holds it against what was requested.
     """
     versions["python"] = sys.version.split()[0]
-    if worker_group.RANK:
+    if worker_group.RANK != worker_group.FIRST:
         sys.exit(_follow(prepare))
     began, now, code = _started, [], 0
     worker_group.watch(lambda why: _break_off(now, why))
@@ -192,7 +197,7 @@ def serve(prepare, chunk=10, report=blas_report, **versions):
 
 
 def _follow(prepare):
-    """Train with the first of the group; return the exit code. It alone says what went wrong."""
+    """Train with the first of this node; return the exit code. It alone says what went wrong."""
     try:
         worker_group.follow(lambda folder: prepare(Trial(folder))[0])
     except Impossible:
@@ -243,7 +248,8 @@ def _run(trial, prepare, chunk, report, versions, began):
     step, evaluate = prepare(trial)
     trial.emit("ready", dict(report(), **versions))
     trial.emit("train_begin", setup_time_s=clock() - began)
-    last = _train(trial, worker_group.led(step), evaluate, chunk)
+    led = worker_group.led(step)
+    last = _train_along(trial, led) if worker_group.FIRST else _train(trial, led, evaluate, chunk)
     worker_group.say("end")
     trial.emit(
         "train_end",
@@ -319,6 +325,21 @@ def _train(trial, step, evaluate, max_chunk):
                     "val_accuracy": accuracy,
                     "eval_s": eval_s,
                 }
+
+
+def _train_along(trial, step):
+    """Train what the first of the group says, on another node, where the accuracy is judged too.
+
+    Returns the same as ``_train``.
+    """
+    last = {"iteration": 0, "train_time_s": 0.0}
+    for count in worker_group.steps(lambda: trial.progress(**last)):
+        start = clock()
+        step(count)
+        last["iteration"] += count
+        last["train_time_s"] += clock() - start
+        trial.progress(**last)
+    return dict(last, val_accuracy=None, eval_s=0.0)
 
 
 def _check_loss(trial, iteration, loss):

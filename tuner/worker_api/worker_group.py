@@ -8,6 +8,9 @@ live as long as the first does, which tells them on their stdin what to do:
     step <count>     train so many iterations, together with the first
     end              the trial is over
 
+Of a group that spans nodes, the host starts the first on each node. It starts the others there,
+and does what the first of all says by ``worker_link``.
+
 A framework may need helpers besides, such as a server of parameters. All end with the first.
 
 Standard library only, Python 2.7 to 3.13; imports nothing of the host.
@@ -18,22 +21,26 @@ import ctypes
 import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 
+import worker_link
+
 SIZE = int(os.environ.get("TUNER_WORKERS", "1"))
-RANK = int(os.environ.get("TUNER_RANK", "0"))
+HERE = int(os.environ.get("TUNER_WORKERS_HERE", SIZE))  # on this node
+FIRST = int(os.environ.get("TUNER_FIRST", "0"))  # rank of the first on this node
+RANK = int(os.environ.get("TUNER_RANK", FIRST))
 EXCHANGE = os.environ.get("TUNER_EXCHANGE", "exact")  # how the group shares gradients
+SPAN = worker_link.Span()
 MEET_S = 60  # for the group to meet, and for each exchange after that
 _LOOK_S = 0.1  # for others that have died
 _END_S = 5.0  # for others to end by themselves
 _HELPER = -1  # rank of all helpers
 _PR_SET_PDEATHSIG = 1  # of prctl.h
-_PORTS = "TUNER_PORTS"
-_others, _helpers = [], []
+_PLACES = "TUNER_PLACES"
+_others, _helpers, _links = [], [], []
 _names = {}
 _ending = threading.Event()
 
@@ -43,15 +50,36 @@ class Broken(Exception):
 
 
 def start():
-    """Start the others of the group, unless this is one of them or they run."""
-    if RANK:
+    """Start the others of the group on this node, unless this is one of them or they run.
+
+    Raises ``Broken`` if the nodes of a group do not meet.
+    """
+    if RANK != FIRST:
         # one that waits for what the first owes it does not see its stdin end
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    elif SIZE > 1 and not _others:
-        os.environ[_PORTS] = ",".join(map(str, _free_ports()))
-        _others.extend(
-            _started("worker %d of %d" % (rank + 1, SIZE), rank) for rank in range(1, SIZE)
-        )
+    elif SIZE > 1 and _PLACES not in os.environ:
+        os.environ[_PLACES] = " ".join(_meet(worker_link.free_places(SPAN.address, HERE)))
+        _others.extend(_started(_name(rank), rank) for rank in range(FIRST + 1, FIRST + HERE))
+
+
+def _meet(own):
+    """Return the places of the workers on all nodes; ``own`` are those of this one."""
+    if SPAN.nodes == 1:
+        return own
+    with meeting():
+        if FIRST:
+            given = SPAN.control, SPAN.token, FIRST, own, _name, MEET_S
+            links, places = worker_link.join(*given)
+        else:
+            given = SPAN.control, SPAN.token, SPAN.nodes, own, _name, MEET_S
+            links, places = worker_link.gather(*given)
+    _links.extend(links)
+    return places
+
+
+def _name(rank, place=""):
+    name = "worker %d of %d" % (rank + 1, SIZE)
+    return "%s on %s" % (name, place.rpartition(":")[0]) if place else name
 
 
 def help_with(name, **environment):
@@ -64,19 +92,10 @@ def help_with(name, **environment):
         _helpers.append(_started("the %s of %d workers" % (name, SIZE), _HELPER, **environment))
 
 
-def ports():
-    """Return as many free ports as the group has workers, the same in each of its processes."""
-    return [int(port) for port in os.environ[_PORTS].split(",")]
-
-
-def _free_ports():
-    doors = [socket.socket() for _ in range(SIZE)]
-    for door in doors:
-        door.bind(("127.0.0.1", 0))
-    found = [door.getsockname()[1] for door in doors]
-    for door in doors:
-        door.close()
-    return found
+def places():
+    """Return an address and a free port there for each worker, the same in all of the group."""
+    found = [place.rpartition(":") for place in os.environ[_PLACES].split()]
+    return [(host, int(port)) for host, _, port in found]
 
 
 def _started(name, rank, **environment):
@@ -95,7 +114,7 @@ def watch(tell):
 
     Frameworks notice that late, or wait forever for what it owes them.
     """
-    if _others:
+    if _others or _links:
         thread = threading.Thread(target=_watch, args=(tell,), name="group")
         thread.daemon = True
         thread.start()
@@ -109,18 +128,28 @@ def _watch(tell):
                 how = "signal %d" % -code if code < 0 else "exit code %d" % code
                 tell("%s died: %s" % (_names[other], how))
                 return
+        for why in filter(None, [link.fault() for link in _links]):
+            if FIRST:
+                time.sleep(_END_S)  # the first of all may just have ended
+            if not _ending.is_set():
+                tell(why)
+            return
         time.sleep(_LOOK_S)
 
 
 def await_cause():
     """Give ``watch`` the time to tell of a dead process, which explains this one's error."""
-    if _others:
+    if _others or _links:
         time.sleep(5 * _LOOK_S)
 
 
 def say(*words):
-    """Tell the others what to do."""
-    line = (" ".join(str(word) for word in words) + "\n").encode("utf-8")
+    """Tell the others of this node what to do, and if this is the first of all the other nodes."""
+    text = " ".join(str(word) for word in words)
+    for link in _links:
+        if not FIRST:
+            link.say(text)
+    line = (text + "\n").encode("utf-8")
     for other in _others:
         with _dead_or_alive():
             other.stdin.write(line)
@@ -138,8 +167,8 @@ def _dead_or_alive():
 
 
 def led(step):
-    """Return ``step`` for the first of a group: the others train the same iterations."""
-    if not _others:
+    """Return ``step`` for the first of a node: the others train the same iterations."""
+    if SIZE == 1:
         return step
 
     def together(count):
@@ -162,6 +191,20 @@ def follow(prepare):
             step = None  # frees its memory
 
 
+def steps(idle):
+    """Yield the counts of iterations to train that the first of all says, until the trial's end.
+
+    Calls ``idle()`` at times while it says nothing.
+    """
+    for line in _links[0].lines(idle):
+        word, _, rest = line.partition(" ")
+        if word == "end":
+            return
+        if word == "step":
+            yield int(rest)
+    raise Broken(_links[0].fault() or "%s ended" % _links[0].name)
+
+
 @contextlib.contextmanager
 def meeting():
     """Turn what a framework raises when the group cannot meet into ``Broken``."""
@@ -175,6 +218,8 @@ def meeting():
 def end():
     """Let the others end, and end those that do not."""
     _ending.set()
+    for link in _links:
+        link.close()
     for other in _others:
         with _dead_or_alive():
             other.stdin.close()

@@ -25,9 +25,10 @@ def start():
     if worker_group.SIZE == 1:
         return
     # the addresses are given, as ps-lite does not look at the loopback interface by itself
-    os.environ.setdefault("DMLC_PS_ROOT_URI", "127.0.0.1")
-    os.environ.setdefault("DMLC_PS_ROOT_PORT", str(worker_group.ports()[0]))
-    os.environ.setdefault("DMLC_NODE_HOST", "127.0.0.1")
+    address, port = worker_group.places()[0]
+    os.environ.setdefault("DMLC_PS_ROOT_URI", address)
+    os.environ.setdefault("DMLC_PS_ROOT_PORT", str(port))
+    os.environ.setdefault("DMLC_NODE_HOST", worker_group.SPAN.address)
     os.environ.setdefault("DMLC_NUM_WORKER", str(worker_group.SIZE))
     os.environ.setdefault("DMLC_NUM_SERVER", "1")
     for role in ("scheduler", "server"):

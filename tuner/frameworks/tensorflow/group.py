@@ -22,12 +22,12 @@ def meet(trial):
     """Connect the processes of the group, once a session."""
     if trial.workers == 1 or _members:
         return
-    places = ["127.0.0.1:%d" % port for port in worker_group.ports()]
+    places = ["%s:%d" % place for place in worker_group.places()]
     server = tensorflow_server_pb2.ServerDef(
         job_name="worker",
         task_index=trial.rank,
         protocol="grpc",
-        port=worker_group.ports()[trial.rank],
+        port=worker_group.places()[trial.rank][1],
         default_session_config=context.context().config,
     )
     server.cluster.job.add(name="worker").tasks.update(enumerate(places))

@@ -19,11 +19,11 @@ def shared(net, trial):
         return net
     with worker_group.meeting():
         if not distributed.is_initialized():
-            # in the sandbox there is but the loopback interface
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            # on one node there is but the loopback interface in the sandbox
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", worker_group.SPAN.interface)
             distributed.init_process_group(
                 "gloo",
-                init_method="file://%s/meeting" % trial.folder,
+                init_method="tcp://%s:%d" % worker_group.places()[0],
                 rank=trial.rank,
                 world_size=trial.workers,
                 timeout=datetime.timedelta(seconds=worker_group.MEET_S),
