@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.conftest import free_port
 
 # collected here once more, with the executor of this file
 from tests.executors.test_executors import (  # noqa: F401
@@ -38,7 +34,11 @@ from tuner.tracking import load_results
 from tuner.values.errors import ConfigError, RuntimeUnavailable
 from tuner.values.trial import TrialResult, TrialStatus
 
-ray = pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
+pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import ray
+from two_networks import NoNetworks, two_networks, two_nodes
 
 pytestmark = [
     pytest.mark.slow,
@@ -225,56 +225,14 @@ def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(config, cluster, tmp_path)
     assert any("which runs again" in each for each in breaker.messages), breaker.messages
 
 
-HERE, THERE = "10.213.77.1", "10.213.77.2"
-
-
-@pytest.fixture
-def networks() -> Iterator[str]:
-    """A network name space joined to this one by a cable; its name."""
-    name = f"tuner-{os.getpid() % 10**6}"
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    try:
-        ip("netns", "add", name)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"network name spaces cannot be made here: {error}")
-    try:
-        ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
-        ip("address", "add", f"{HERE}/24", "dev", name)
-        ip("link", "set", name, "up")
-        ip("-n", name, "address", "add", f"{THERE}/24", "dev", "eth0")
-        for device in ("lo", "eth0"):
-            ip("-n", name, "link", "set", device, "up")
-        yield name
-    finally:
-        ip("netns", "delete", name)
-
-
-def test_nodes_with_networks_of_their_own_share_a_study(networks, config, tmp_path):
-    port = free_port(HERE)
-    config.executor.address = f"{HERE}:{port}"
-    start = [Path(sys.executable).with_name("ray"), "start", "--block", "--num-cpus=1"]
-    head = [*start, "--head", f"--node-ip-address={HERE}", f"--port={port}"]
-    away = ["ip", "netns", "exec", networks, *start, f"--node-ip-address={THERE}"]
-    away.append(f"--address={config.executor.address}")
-    environment = {
-        **os.environ,
-        "TUNER_HOME": str(tmp_path / "nodes"),
-        "RAY_worker_niceness": "0",
-        "RAY_AUTH_MODE": "disabled",  # else it depends on a token in the home folder
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
+def test_nodes_with_networks_of_their_own_share_a_study(config, tmp_path):
     ray.shutdown()
-    with contextlib.ExitStack() as nodes:
-        for command in ([*head, "--include-dashboard=false"], away):
-            node = subprocess.Popen(
-                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            nodes.callback(node.wait)
-            nodes.callback(node.terminate)
-            _wait_for_port(HERE, port)
+    with contextlib.ExitStack() as stack:
+        try:
+            networks = stack.enter_context(two_networks())
+        except NoNetworks as error:
+            pytest.skip(str(error))
+        config.executor.address = stack.enter_context(two_nodes(networks, tmp_path / "nodes"))
         config.search_space = {"fault": {"choices": ["nap"]}}
         seen: set[str] = set()
 
@@ -285,20 +243,9 @@ def test_nodes_with_networks_of_their_own_share_a_study(networks, config, tmp_pa
         result = tune(
             dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=14)), Look()
         )
-        ray.shutdown()
-    assert seen == {HERE, THERE}
+    assert seen == {networks.here, networks.there}
     assert [each.trial.number for each in result.trials] == list(range(14))
     assert all(each.usable for each in result.trials)
-
-
-def _wait_for_port(host: str, port: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            return socket.create_connection((host, port), 1).close()
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"nobody listens at {host}:{port}")
 
 
 def test_an_address_without_a_cluster_is_one_line(config):

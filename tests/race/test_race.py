@@ -127,6 +127,22 @@ def test_a_value_that_pays_only_with_what_is_decided_later_is_found(monkeypatch)
         assert (best["threads"], best["memory_format"]) == ("unset", "channels_last")
 
 
+def test_a_group_that_is_slow_at_small_batches_is_found_at_large_ones(monkeypatch):
+    """What nodes send each other takes as long for any batch."""
+
+    def linked(params) -> float:
+        nodes, engine = params["nodes"], 3.0 if params["blas"] == "native" else 1.0
+        return 2.4e-4 * params["batch_size"] * engine / nodes + (0.04 if nodes == 2 else 0.0)
+
+    monkeypatch.setattr(f"{__name__}.seconds", linked)
+    path = find_setting_file("search_spaces", "torch")
+    torch = SearchSpace.load(path, cores=1, dataset="mnist", model="default", nodes=2)
+    default = torch.default("mnist", "default").params
+    machine = Machine(0.03)
+    found = Race(torch, default, machine.session, 300.0, clock=lambda: machine.now).run()
+    assert [found.fastest(batch)["nodes"] for batch in (16, 64, 512)] == [1, 1, 2]
+
+
 def test_what_noise_leaves_undecided_is_probed_again_and_the_plainly_slow_is_not(space):
     found = race(space, Machine(0.1))
     counts = defaultdict(list)

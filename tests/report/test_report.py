@@ -298,6 +298,18 @@ def test_a_lossy_exchange_is_said_to_change_what_is_learned(tmp_path):
     assert "so it was not searched" not in kept
 
 
+def test_a_group_on_several_nodes_says_so(tmp_path):
+    study = make_factored()
+    batch = study.default.params["batch_size"]
+    alone = {"blas": "mkl", "workers": 1, "threads": "unset", "nodes": 1}
+    both = PaceProbe({**alone, "nodes": 2}, batch, 0.05)
+    study = dataclasses.replace(study, runtimes=RuntimeMap([PaceProbe(alone, batch, 0.08), both]))
+    words = " ".join(summary(study, 100).split())
+    assert "2 workers on 2 nodes train 1.60 times as fast as the fastest single" in words
+    assert [each["nodes"] for each in front_json(study)["groups"]] == [2, 1]
+    assert "2 × unset on 2 nodes" in write_report(study, tmp_path)[0].read_text()
+
+
 def test_the_summary_reads_no_markup_and_obeys_no_control_characters():
     study = make_study(title="[red]Caffe\x1b[2J[/red]", warnings=("[bold]\x1b]0;x\x07",))
     printed = summary(study, 100)

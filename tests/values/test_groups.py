@@ -40,6 +40,14 @@ def test_what_was_not_measured_is_not_made_up():
     assert two.against_one == pytest.approx(1.6)
 
 
+def test_processes_on_two_nodes_are_a_layout_of_their_own():
+    settings = known((1, 1, 0.064), (2, 1, 0.05))
+    settings.add(PaceProbe({"blas": "fast", "workers": 1, "nodes": 2, "threads": 1}, 64, 0.04))
+    found = groups(settings, 64)
+    assert [(each.workers, each.nodes) for each in found] == [(2, 2), (2, 1), (1, 1)]
+    assert found[0].against_one == pytest.approx(1.6)
+
+
 def test_each_layout_counts_with_its_fastest_setting():
     settings = known((1, 1, 0.064), (2, 1, 0.04))
     settings.add(PaceProbe({"blas": "slow", "workers": 2, "threads": 1}, 64, 0.4))

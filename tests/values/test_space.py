@@ -57,6 +57,20 @@ def load(path, *, cores=2, flags=ALL_FLAGS, model="default", **overrides) -> Sea
     )
 
 
+def test_trials_that_may_have_several_nodes_have_a_param_for_it(small):
+    assert "nodes" not in load(small).params
+    space = SearchSpace.load(
+        small, cores=2, dataset="digits", model="default", nodes=3, overrides={}
+    )
+    assert space.params["nodes"].values({}) == (1, 2, 3)
+    assert "nodes" in space.runtime
+    assert all(each.params["nodes"] == 1 for each in space.defaults)
+    assert space.refusal(space.defaults[0].params) == ""
+    both = {"nodes": {"choices": [2]}}
+    forced = SearchSpace.load(small, cores=2, nodes=2, overrides=both)
+    assert forced.params["nodes"].values({}) == (2,)
+
+
 @pytest.mark.parametrize(("cores", "flags"), [(1, ()), (2, ALL_FLAGS), (6, ALL_FLAGS)])
 @pytest.mark.parametrize("name", sorted(SPACES))
 def test_what_is_suggested_is_a_member(name, cores, flags):

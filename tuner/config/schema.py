@@ -111,6 +111,8 @@ class FrameworkConfig:
     variables: dict[str, str] = field(default_factory=dict)
     """Environment variables by param, separated by blanks: each is set to the param's value,
     unless that is ``unset``."""
+    spans_nodes: bool = False
+    """Whether its ``workers`` can be on several machines of a cluster."""
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     blas: dict[str, BlasConfig] = field(default_factory=dict)
 
@@ -185,6 +187,8 @@ class ExecutorConfig:
         jobs_per_host: Number of such jobs that share the host's cores: each trial is measured
             while one fewer of them run side by side with it.
         cores_per_trial: CPUs of each trial on a Ray cluster; 0 for one trial per machine.
+        nodes_per_trial: Machines of a Ray cluster that a trial may train on together. Above 1 the
+            search space has the param ``nodes``, and one trial has so many machines for itself.
         address: Address of the Ray cluster; empty for ``RAY_ADDRESS``, else a cluster on this
             machine.
         memory_share: Memory that a trial may use, as a fraction (0–1] of the machine's.
@@ -195,6 +199,7 @@ class ExecutorConfig:
     cores: str = ""
     jobs_per_host: int = 1
     cores_per_trial: int = 0
+    nodes_per_trial: int = 1
     address: str = ""
     memory_share: float = 0.8
     memory_limit_mb: int = 0

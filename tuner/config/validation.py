@@ -53,6 +53,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("executor.memory_limit_mb", 0, config.executor.memory_limit_mb),
         ("executor.cores_per_trial", 0, config.executor.cores_per_trial),
         ("executor.jobs_per_host", 1, config.executor.jobs_per_host),
+        ("executor.nodes_per_trial", 1, config.executor.nodes_per_trial),
         ("seed", 0, config.seed),
         ("verify.accuracy_margin", 0, config.verify.accuracy_margin),
         ("measure.max_foreign_pct", 0, config.measure.max_foreign_pct),
@@ -115,6 +116,12 @@ def _validate_executor(config: TuneConfig) -> None:
         for name in ("address", "cores_per_trial"):
             given = getattr(config.executor, name)
             _check(not given, f"executor.{name}", given, "left out unless executor=ray")
+    nodes = config.executor.nodes_per_trial
+    for permitted, wanted in (
+        (config.executor.name == "ray", "1 unless executor=ray"),
+        (config.framework.spans_nodes, f"1 with {config.framework.name}, which trains on one"),
+    ):
+        _check(nodes == 1 or permitted, "executor.nodes_per_trial", nodes, wanted)
     _check(
         not config.dataset.path or config.executor.name == "local",
         "executor",

@@ -2,54 +2,31 @@
 
 Each slot is an actor that owns a core set of a node and runs a framework's worker as a child
 process (Ray's own processes cannot host another Python). Slots on machines that differ from this
-one are not used: times are comparable only between machines of the same kind.
+one are not used: times are comparable only between machines of the same kind. Where trials may
+train on several nodes together, each has a team of such slots for itself, on different nodes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
-import re
-import signal
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from tuner import measure
-from tuner.config.schema import ExecutorConfig
-from tuner.executors.node import Answer, CoreSlot, NodeSlot
-from tuner.values.errors import ConfigError, RuntimeUnavailable
-from tuner.values.trial import Trial, TrialResult, TrialStatus
+from tuner.executors.connection import REACH_S, Asked, alive_nodes, connect, reason_of, shared
+from tuner.executors.local import run_undisturbed
+from tuner.executors.node import CoreSlot, NodeAddress, NodeSlot
+from tuner.executors.racing import LOSSES, RaceSession, too_few
+from tuner.executors.team import Member, NodeLost, Team, end
+from tuner.values.errors import RuntimeUnavailable
+from tuner.values.trial import Params, Trial, TrialResult, TrialStatus, nodes_of
 
 _MAX_SLOTS = 512
 _LOOK_S = 10.0  # between two checks for new nodes
 _TICK_S = 0.25
-_REACH_S = 5.0
-_LOSSES = 3  # a trial that was lost this often is taken to kill its nodes
-
-
-@dataclass(order=True)
-class _Slot:
-    """A slot on a node; the lowest is taken first, so that successive runs share a machine."""
-
-    rank: tuple[int, int]
-    node: str
-    actor: Any
-    name: str
-
-
-class Asked(Protocol):
-    """What a slot is told of a study; the rest of it depends on the kind of slot."""
-
-    @property
-    def executor(self) -> ExecutorConfig:
-        """The cluster, and the CPUs of its nodes."""
 
 
 class Place(Protocol):
@@ -74,6 +51,10 @@ class RayExecutor:
     Nodes that join later are used too. A trial whose node is lost runs again elsewhere. Progress
     within a trial is not reported.
 
+    With ``executor.nodes_per_trial`` above 1 a trial has a team of so many nodes, even where it
+    uses but one of them; of fewer once no more are left. Only trials on more nodes than are left
+    fail then.
+
     Args:
         config: The study's configuration; ``config.executor`` selects the cluster.
         setup: Setup of trials on this machine.
@@ -81,6 +62,7 @@ class RayExecutor:
         say: Told which nodes are not used, and which are lost.
         check: Called while nodes prepare; an exception it raises ends that.
         slot: The class whose objects run trials on the nodes.
+        repeats: Most repeats of a disturbed trial on several nodes; one node repeats its own.
 
     Raises:
         ConfigError: If there is no cluster at the address.
@@ -95,18 +77,23 @@ class RayExecutor:
         say: Callable[[str], None],
         check: Callable[[], None],
         slot: type[CoreSlot] = NodeSlot,
+        repeats: int = 0,
     ) -> None:
-        self._slot = slot
+        self._slot, self._repeats = slot, repeats
         self._setup, self._fingerprint, self._say = setup, fingerprint, say
-        self._own = _connect(config.executor)
-        self._told = _shared(config)
+        self._check, self._most = check, config.executor.nodes_per_trial
+        self._own = connect(config.executor)
+        self._told = shared(config)
         self._pool = ThreadPoolExecutor(_MAX_SLOTS, thread_name_prefix="ray")
         self._changed = threading.Condition()
-        self._free: list[_Slot] = []
-        self._busy: list[_Slot] = []
+        self._free: list[Team] = []
+        self._busy: list[Team] = []
         self._actors: list[Any] = []
         self._opening = 0
         self._seen: dict[str, int] = {}  # nodes in the order of arrival
+        self._teams = 0  # on several nodes: opened or refused, and not lost
+        self._racing: Team | None = None
+        self._racers = 0  # sessions on that team
         self._looked = -_LOOK_S
         self._cancelled = False
         self._refused: list[str] = []
@@ -145,32 +132,46 @@ class RayExecutor:
         return self._pool.submit(self._run, trial, *further)
 
     def _run(self, trial: Trial, *further: object) -> Any:
-        import ray
+        if self._nodes_of(trial) == 1:
+            return self._run_once(trial, *further)
+        repeats = 0 if trial.accuracy_only else self._repeats
+        return run_undisturbed(self._run_once, trial, repeats)
+
+    def _nodes_of(self, trial: Trial) -> int:
+        """Return on how many nodes a trial trains; a program's own ``nodes`` says nothing."""
+        return nodes_of(trial.params) if self._most > 1 else 1
+
+    def _run_once(self, trial: Trial, *further: object) -> Any:
         from ray.exceptions import RayError, RayTaskError
 
-        for _ in range(_LOSSES):
-            slot = self._take()
-            if slot is None:
+        nodes = self._nodes_of(trial)
+        for _ in range(LOSSES):
+            team = self._take()
+            if team is None:
                 break
+            if fault := too_few(trial, nodes, team):
+                self._give_back(team)
+                return fault
             try:
-                result, files = cast("Answer", ray.get(slot.actor.run.remote(trial, *further)))
+                result, files = team.run(trial, further, nodes)
             except RayTaskError as error:
                 if not isinstance(error.cause, OSError):
-                    raise RuntimeUnavailable(f"{slot.name}: {_reason(error)}") from error
-                self._lose(slot)
-                self._say(f"{slot.name} cannot run {trial.name}, which runs again: {error.cause}")
+                    raise RuntimeUnavailable(f"{team.name}: {reason_of(error)}") from error
+                self._lose(team)
+                self._say(f"{team.name} cannot run {trial.name}, which runs again: {error.cause}")
                 continue
-            except RayError:  # slot, node or network
-                self._lose(slot)
+            except (RayError, NodeLost) as error:  # slot, node or network
+                self._lose(team)
                 if self._cancelled:
                     break
-                self._say(f"{slot.name} was lost while it ran {trial.name}, which runs again")
+                lost = str(error) if isinstance(error, NodeLost) else team.name
+                self._say(f"{lost} was lost while it ran {trial.name}, which runs again")
                 continue
-            self._give_back(slot)
+            self._give_back(team)
             self._keep(trial, files)
             return result
         else:
-            return TrialResult(trial, TrialStatus.CRASHED, f"{_LOSSES} slots were lost under it")
+            return TrialResult(trial, TrialStatus.CRASHED, f"{LOSSES} slots were lost under it")
         return TrialResult(trial, TrialStatus.INTERRUPTED, "the tuner was stopped")
 
     def _keep(self, trial: Trial, files: Mapping[str, bytes]) -> None:
@@ -179,92 +180,216 @@ class RayExecutor:
         for name, content in files.items():
             (folder / name).write_bytes(content)
 
+    # -- the race -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def session(self, params: Params) -> Iterator[RaceSession]:
+        """Open a warm worker on a node, or a group of them on nodes, for one runtime setting.
+
+        All that are open at the same time share a team, which no trial has meanwhile.
+        """
+        session = RaceSession(self, params)
+        self._racers += 1
+        try:
+            yield session
+        finally:
+            session.close()
+            self._racers -= 1
+            if not self._racers and self._racing is not None:
+                team, self._racing = self._racing, None
+                self._give_back(team)
+
+    def racing(self) -> Team | None:
+        """Return the team of all open sessions; ``None`` once cancelled."""
+        self._racing = self._racing or self._take(self._check)
+        return self._racing
+
+    def lose_racing(self, team: Team) -> None:
+        """Give up the team of the sessions, which go on with another one."""
+        if self._racing is team:
+            self._racing = None
+            self._lose(team)
+            self._say(f"{team.name} was lost in the race")
+
     # -- slots ----------------------------------------------------------------------------------
 
-    def _take(self) -> _Slot | None:
-        """Take the lowest free slot; return ``None`` once cancelled."""
+    def _take(self, check: Callable[[], None] = lambda: None) -> Team | None:
+        """Take the lowest free team; return ``None`` once cancelled."""
         while not self._cancelled:
+            check()
             self._look_for_nodes()
             with self._changed:
                 if not self._free:
                     self._changed.wait(_TICK_S)
                 if self._free:
-                    slot = min(self._free)
-                    self._free.remove(slot)
-                    self._busy.append(slot)
-                    return slot
+                    team = min(self._free)
+                    self._free.remove(team)
+                    self._busy.append(team)
+                    return team
                 if not self._busy and not self._opening:
                     raise RuntimeUnavailable("every node of the Ray cluster was lost")
         return None
 
-    def _give_back(self, slot: _Slot) -> None:
+    def _give_back(self, team: Team) -> None:
         with self._changed:
-            self._busy.remove(slot)
-            self._free.append(slot)
+            self._busy.remove(team)
+            self._free.append(team)
             self._changed.notify_all()
 
-    def _lose(self, slot: _Slot) -> None:
-        """Give up a slot; open a new one if its node is still alive."""
-        import ray
-
-        ray.kill(slot.actor)  # it may only have been unreachable
+    def _lose(self, team: Team) -> None:
+        """Give up a team; open a new one if there are still nodes for it."""
+        team.kill()  # it may only have been unreachable
         with self._changed:
-            self._busy.remove(slot)
-            alive = {each["NodeID"] for each in _nodes()}
-            if slot.node in alive and not self._cancelled:
-                self._opening += 1
-                self._pool.submit(self._open, slot.node, slot.rank)
+            self._busy.remove(team)
+            if self._most > 1:
+                self._teams -= 1
+                self._look_for_nodes(at_once=True)
             else:
-                self._seen.pop(slot.node, None)
+                (member,) = team.members
+                alive = {each["NodeID"] for each in alive_nodes()}
+                if member.where.node in alive and not self._cancelled:
+                    self._opening += 1
+                    self._pool.submit(self._open_slot, member.where.node, team.rank)
+                else:
+                    self._seen.pop(member.where.node, None)
             self._changed.notify_all()
 
-    def _look_for_nodes(self) -> None:
+    def _look_for_nodes(self, *, at_once: bool = False) -> None:
         """Open slots on new nodes."""
         with self._changed:
-            if self._cancelled or time.monotonic() - self._looked < _LOOK_S:
+            recent = time.monotonic() - self._looked < _LOOK_S
+            if self._cancelled or (recent and not at_once):
                 return
             self._looked = time.monotonic()
-            for node in _nodes():
+            if self._most > 1:
+                self._look_for_teams()
+                return
+            for node in alive_nodes():
                 if node["NodeID"] in self._seen:
                     continue
                 rank = self._seen[node["NodeID"]] = max(self._seen.values(), default=-1) + 1
-                room = int(node["Resources"].get("CPU", 0)) // len(self._setup.cores)
+                room = self._room(node)
                 self._opening += room
                 for index in range(room):
-                    self._pool.submit(self._open, node["NodeID"], (rank, index))
+                    self._pool.submit(self._open_slot, node["NodeID"], (rank, index))
 
-    def _open(self, node: str, rank: tuple[int, int]) -> None:
-        """Open a slot on a node, which takes as long as the installation there."""
-        import ray
-        from ray.exceptions import RayError
+    def _room(self, node: Mapping[str, Any]) -> int:
+        """Return how many slots a node has."""
+        return int(node["Resources"].get("CPU", 0)) // len(self._setup.cores)
+
+    def _look_for_teams(self) -> None:
+        """Open as many teams as the nodes allow, each as large as they allow."""
+        rooms = [room for room in map(self._room, alive_nodes()) if room]
+        size = min(self._most, len(rooms))
+        for team in [each for each in self._free if len(each.members) < size]:
+            self._free.remove(team)
+            team.kill()
+            self._teams -= 1
+        while size and self._teams < _teams_of(size, rooms):
+            self._teams += 1
+            self._opening += 1
+            self._pool.submit(self._open_team, size, (self._teams, 0))
+
+    def _team_size(self) -> int:
+        """Return how many nodes a team can have now."""
+        return min(self._most, sum(bool(self._room(each)) for each in alive_nodes()))
+
+    def _open_slot(self, node: str, rank: tuple[int, int]) -> None:
+        """Open a slot on a node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        refusal, slot = "", None
+        place = NodeAffinitySchedulingStrategy(node, soft=False)
+        self._open(f"node {node[:8]}", [place], rank)
+
+    def _open_team(self, size: int, rank: tuple[int, int]) -> None:
+        """Open slots on so many different nodes at once, so that two studies cannot block them."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        bundle = {"CPU": float(len(self._setup.cores))}
+        placement = ray.util.placement_group([bundle] * size, strategy="STRICT_SPREAD")
+        places = [PlacementGroupSchedulingStrategy(placement, index) for index in range(size)]
+        self._open(f"{size} nodes", places, rank, placement)
+
+    def _open(
+        self, name: str, places: Sequence[Any], rank: tuple[int, int], placement: Any = None
+    ) -> None:
+        """Open slots at these places, which takes as long as the installation there."""
+        import ray
+
         remote: Any = ray.remote(self._slot)
-        try:
-            actor = remote.options(
+        actors = [
+            remote.options(
                 num_cpus=len(self._setup.cores),
                 max_concurrency=2,  # one runs a trial, one can cancel it
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+                scheduling_strategy=place,
             ).remote(self._told, self._setup.marker)
-            self._actors.append(actor)
-            fingerprint, name = ray.get(actor.facts.remote())
-            if fingerprint == self._fingerprint:
-                slot = _Slot(rank, node, actor, name)
-            else:
-                refusal = f"{name} is another kind of machine ({fingerprint})"
-                ray.kill(actor)
-        except RayError as error:
-            refusal = f"node {node[:8]}: {_reason(error)}"
+            for place in places
+        ]
+        self._actors += actors
+        refusal, team = "", None
+        try:
+            team = self._team(name, actors, rank, placement)
+        except RuntimeUnavailable as error:
+            refusal = str(error)
+            end(actors, placement)
         with self._changed:
             self._opening -= 1
-            if slot:
-                self._free.append(slot)
+            if team:
+                self._free.append(team)
+            elif placement is not None and self._team_size() < len(places):
+                self._teams -= 1
+                self._look_for_nodes(at_once=True)
             else:
                 self._refused.append(refusal)
             self._changed.notify_all()
         if refusal and not self._cancelled:
             self._say(f"not used: {refusal}")
+
+    def _team(
+        self, name: str, actors: Sequence[Any], rank: tuple[int, int], placement: Any
+    ) -> Team:
+        """Return the team of these slots, once they are open.
+
+        Raises:
+            RuntimeUnavailable: If they cannot be used; the message begins with a name.
+        """
+        from ray.exceptions import GetTimeoutError, RayError
+
+        try:
+            found = self._facts(actors)
+        except GetTimeoutError:
+            raise RuntimeUnavailable(f"{name}: there are fewer now") from None
+        except RayError as error:
+            raise RuntimeUnavailable(f"{name}: {reason_of(error)}") from error
+        for fingerprint, slot, _ in found:
+            if fingerprint != self._fingerprint:
+                raise RuntimeUnavailable(f"{slot} is another kind of machine ({fingerprint})")
+        members = (
+            Member(actor, slot, where)
+            for actor, (_, slot, where) in zip(actors, found, strict=True)
+        )
+        return Team(rank, tuple(members), placement)
+
+    def _facts(self, actors: Sequence[Any]) -> list[tuple[str, str, NodeAddress]]:
+        """Return fingerprint, name and node of each slot, once all are open.
+
+        Raises:
+            RayError: If one cannot be opened, or there are too few nodes for it any more.
+        """
+        import ray
+        from ray.exceptions import GetTimeoutError
+
+        facts = [actor.facts.remote() for actor in actors]
+        nodes = [actor.where.remote() for actor in actors]
+        while True:
+            try:
+                known: Any = ray.get([*facts, *nodes], timeout=REACH_S)
+            except GetTimeoutError:
+                if self._cancelled or (len(actors) > 1 and self._team_size() < len(actors)):
+                    raise
+                continue
+            return [(*each, node) for each, node in zip(known, known[len(facts) :], strict=False)]
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -272,8 +397,8 @@ class RayExecutor:
         """End every running trial; their results are ``INTERRUPTED``."""
         self._cancelled = True
         with self._changed:
-            for slot in self._busy:
-                slot.actor.cancel.remote()
+            for team in self._busy:
+                team.cancel()
 
     def close(self) -> None:
         """Cancel the trials and leave the cluster; one that was started here ends."""
@@ -282,77 +407,16 @@ class RayExecutor:
         self.cancel()
         for actor in self._actors:
             ray.kill(actor)
+        for team in (*self._free, *self._busy):
+            team.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._own:
             ray.shutdown()
 
 
-def _connect(config: ExecutorConfig) -> bool:
-    """Connect to the cluster; return whether to disconnect at the end."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray's workers run at nice 15 by default, and their child processes inherit that
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    import ray
-
-    if ray.is_initialized():
-        return False
-    address = config.address or os.environ.get("RAY_ADDRESS", "")
-    given: dict[str, Any] = {"address": address}
-    if not address:
-        cpus = len(measure.parse_cores(config.cores))
-        given = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
-    _reach(address)
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(
-            **given,
-            configure_logging=False,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-            namespace="tuner",
-        )
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's handler would exit at once
-    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
-        raise _no_cluster(address, error) from error
-    return True
-
-
-def _reach(address: str) -> None:
-    """Reject at once an address where nothing listens: Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal()):  # auto, or none
-        return
-    try:
-        socket.create_connection((host.rpartition("/")[2], int(port)), _REACH_S).close()
-    except OSError as error:
-        raise _no_cluster(address, error) from error
-
-
-def _no_cluster(address: str, error: Exception) -> ConfigError:
-    why = _reason(error)
-    return ConfigError(f"there is no Ray cluster at {address}: {why}")
-
-
-def _shared(config: Asked) -> Any:
-    """Return a reference to what all slots are told, which each node fetches once."""
-    import ray
-
-    return ray.put(config)
-
-
-def _nodes() -> list[dict[str, Any]]:
-    """Return the nodes that are alive."""
-    import ray
-
-    nodes: Any = ray.nodes
-    with contextlib.suppress(ConnectionError):
-        return [each for each in nodes() if each["Alive"]]
-    return []
-
-
-def _reason(error: Exception) -> str:
-    """Return an error's message, without the traceback that Ray adds to a node's error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    last = lines[-1] if lines else type(error).__name__
-    return re.sub(r"^tuner\.[\w.]+: ", "", last)
+def _teams_of(size: int, rooms: Sequence[int]) -> int:
+    """Return how many teams of slots on ``size`` different nodes fit into nodes with such room."""
+    count = 0
+    while sum(min(room, count + 1) for room in rooms) >= size * (count + 1):
+        count += 1
+    return count

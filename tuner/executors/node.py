@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from tuner import measure
@@ -12,7 +17,10 @@ from tuner.config.schema import ExecutorConfig, TuneConfig
 from tuner.executors.local import LocalExecutor
 from tuner.progress import StudyProgress
 from tuner.storage.study_folder import delete_folder, is_full, require_space
+from tuner.trials.outcome import Failure
+from tuner.trials.session import WorkerSession
 from tuner.trials.setup import claims_folder, core_sets, fetch, host_facts, make_setup
+from tuner.trials.spanning import Part
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
@@ -21,6 +29,21 @@ Answer = tuple[Any, dict[str, bytes]]
 
 _CLAIM_S = 30.0  # an ending process still holds its cores for a moment
 _DYING_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """Where a node is.
+
+    Attributes:
+        node: Ray's id of it.
+        address: Address at which the other nodes of the cluster reach it.
+        interface: The interface that has it; empty if none has.
+    """
+
+    node: str
+    address: str
+    interface: str
 
 
 class CoreSlot:
@@ -65,6 +88,15 @@ class CoreSlot:
         """A name to display."""
         return f"{socket.gethostname()}, CPUs {self.folder.name}"
 
+    def where(self) -> NodeAddress:
+        """Return where this node is."""
+        import ray
+
+        util: Any = ray.util
+        address = util.get_node_ip_address()
+        node = ray.get_runtime_context().get_node_id()
+        return NodeAddress(node, address, measure.interface_of(address))
+
     def files_of(self, result: TrialResult) -> dict[str, bytes]:
         """Return the files in a trial's folder by name; delete it unless its worker is kept.
 
@@ -106,6 +138,10 @@ class NodeSlot(CoreSlot):
             config, dataset, runtime, folder=self.folder, marker=self.marker, cores=self.cores
         )
         self._executor = LocalExecutor(self._setup)
+        self._sessions: dict[str, WorkerSession] = {}
+        self._given_up: dict[str, threading.Event] = {}
+        # a worker dies with the thread that started it, and Ray's threads come and go
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sessions")
 
     def facts(self) -> tuple[str, str]:
         """Return the node's fingerprint and a display name of this slot."""
@@ -121,6 +157,59 @@ class NodeSlot(CoreSlot):
         result = self._executor.submit(trial).result()
         return result, self.files_of(result)
 
+    def free_port(self, address: str) -> int:
+        """Return a port at which nobody listens now."""
+        with socket.socket() as door:
+            door.bind((address, 0))
+            return int(door.getsockname()[1])
+
+    def run_in(self, session: str, trial: Trial, part: Part | None) -> Answer:
+        """Run a trial in the session of this name, which begins with its first trial.
+
+        Args:
+            session: Name of the session. One that was given up never runs anything again.
+            trial: What is trained.
+            part: This node's part of the session's group, if that spans several.
+
+        Raises:
+            OSError: As ``run`` does.
+        """
+        return self._thread.submit(self._run_in, session, trial, part).result()
+
+    def _run_in(self, name: str, trial: Trial, part: Part | None) -> Answer:
+        session = self._sessions.get(name)
+        if session is None:
+            setup = dataclasses.replace(self._setup, folder=self.folder / name)
+            setup.folder.mkdir()
+            session = self._sessions[name] = WorkerSession(setup, trial.params, part)
+        given_up = self._given_up.setdefault(name, threading.Event())
+        result = session.run(trial, cancel=given_up)
+        require_space(self.folder, result)
+        folder = session.setup.folder / trial.name
+        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        return result, files
+
+    def give_up(self, session: str) -> None:
+        """End the trial that runs in a session, if one does; its result is ``INTERRUPTED``."""
+        self._given_up.setdefault(session, threading.Event()).set()
+
+    def close(self, session: str) -> Failure | None:
+        """End a session; return what was wrong with its end, such as a process left running."""
+        self.give_up(session)
+        return self._thread.submit(self._close, session).result()
+
+    def _close(self, name: str) -> Failure | None:
+        session = self._sessions.pop(name, None)
+        if session is None:
+            return None
+        try:
+            return session.close()
+        finally:
+            with contextlib.suppress(OSError):
+                delete_folder(session.setup.folder)
+
     def cancel(self) -> None:
         """End the running trial; its result is ``INTERRUPTED``."""
         self._executor.cancel()
+        for name in list(self._sessions):
+            self.give_up(name)

@@ -19,6 +19,7 @@ from tuner.measure.monitor import ResourceMonitor, Usage
 from tuner.measure.processes import (
     MARKER,
     TICK_S,
+    interface_of,
     kill_marked,
     mapped_files,
     marked_processes,
@@ -40,6 +41,7 @@ __all__ = [
     "fingerprint",
     "MARKER",
     "TICK_S",
+    "interface_of",
     "process_tree",
     "started_at",
     "strangers",

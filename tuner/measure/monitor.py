@@ -14,6 +14,7 @@ from tuner.measure.processes import (
     SANDBOX,
     TICKS_PER_S,
     Process,
+    interface_bytes,
     involuntary_switches,
     process_tree,
     pss_bytes,
@@ -90,6 +91,8 @@ class ResourceMonitor:
         interval_s: Seconds between samples.
         ends_itself: Whether the processes may end before ``finish``; what they used is known up
             to the last sample then.
+        interface: The interface through which the tree reaches its group's other nodes: what it
+            sent is what this interface sent. Empty for processes with a network of their own.
         pss_every_s: Seconds between samples of the memory that processes share; to take one walks
             the page tables, which is too costly for every sample.
     """
@@ -98,6 +101,7 @@ class ResourceMonitor:
     cores: Collection[int]
     interval_s: float = 0.1
     ends_itself: bool = False
+    interface: str = ""
     pss_every_s: float = 2.0
     memory_bytes: int = 0
     """Memory of the tree at the latest sample: RSS, and files that are held in memory."""
@@ -201,7 +205,9 @@ class ResourceMonitor:
             host_s=time.process_time(),
             psi_s=_pressure_s(),
             switches=involuntary_switches([each.pid for each in processes]),
-            sent_bytes=sent_bytes([each.pid for each in processes]),
+            sent_bytes=interface_bytes(self.interface)
+            if self.interface
+            else sent_bytes([each.pid for each in processes]),
         )
 
     def finish(self) -> Usage:

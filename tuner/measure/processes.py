@@ -121,9 +121,30 @@ def sent_bytes(pids: Sequence[int]) -> int:
     for pid in reversed(pids):  # the sandbox around them is outside
         with suppress(OSError):
             if not Path(f"/proc/{pid}/ns/net").samefile("/proc/self/ns/net"):
-                lines = Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines()[2:]
-                return sum(int(line.partition(":")[2].split()[8]) for line in lines)
+                return sum(_sent_by_interface(pid).values())
     return 0
+
+
+def interface_of(address: str) -> str:
+    """Return the name of this machine's interface with an address; empty if none has it."""
+    for name, found in psutil.net_if_addrs().items():
+        if any(each.address == address for each in found):
+            return name
+    return ""
+
+
+def interface_bytes(name: str) -> int:
+    """Return the bytes that an interface of this machine has sent, for whatever process."""
+    with suppress(OSError):
+        return _sent_by_interface("self").get(name, 0)
+    return 0
+
+
+def _sent_by_interface(pid: int | str) -> dict[str, int]:
+    """Return the bytes sent by each interface that a process sees, proc_pid_net(5)."""
+    lines = Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii").splitlines()[2:]
+    fields = (line.partition(":") for line in lines)
+    return {name.strip(): int(values.split()[8]) for name, _, values in fields}
 
 
 def mapped_files(pids: Collection[int]) -> set[str]:

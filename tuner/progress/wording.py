@@ -71,6 +71,8 @@ def _describe(name: str, value: ParamValue) -> str:
             return "" if value in (None, 1) else f"{text} workers"
         case "exchange":
             return "" if value in (None, EXACT) else f"{text} exchange"
+        case "nodes":
+            return "" if value in (None, 1) else f"{text} nodes"
     return f"{printable(name).replace('_', ' ')} {text}"
 
 

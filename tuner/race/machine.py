@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.config.schema import SearchConfig
+from tuner.race.pacemaker import OpenSession
 from tuner.race.race import Race
 from tuner.storage.study_folder import write_atomically
 from tuner.trials.session import TrialSetup, WorkerSession
@@ -37,6 +38,7 @@ class MachineRace:
         budget_s: Budget of the whole study, seconds.
         check: Called between probes; an error that it raises ends the race.
         tell: Called with what is being done and the fraction (0–1) of the race's budget used.
+        open_session: Starts a worker elsewhere; by default on this machine.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class MachineRace:
         budget_s: float,
         check: Callable[[], None],
         tell: Callable[[str, float], None],
+        open_session: OpenSession | None = None,
     ) -> None:
         self._setup = setup
         data = setup.dataset
@@ -70,7 +73,7 @@ class MachineRace:
         self._race = Race(
             space=space,
             default=default,
-            open_session=self._open,
+            open_session=open_session or self._open,
             budget_s=config.race_share * budget_s,
             check=check,
             tell=tell,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
-from tuner.values.trial import Params, ParamValue, Trial, TrialResult
+from tuner.values.trial import Params, ParamValue, Trial, TrialResult, group_size
 
 _DRIFT = 0.1  # change of pace (logarithm) that may matter
 _SURELY = 2.0  # standard errors by which it must exceed the noise of probes
@@ -95,8 +95,6 @@ class Pacemaker:
             return None
         max_s = _PLAINLY * known.probed_s(known.fastest(batch), batch)
         single = [
-            each
-            for each in known.settings
-            if each.get("threads", 1) == each.get("workers", 1) == 1
+            each for each in known.settings if each.get("threads", 1) == group_size(each) == 1
         ]
         return next((each for each in single if known.probed_s(each, batch) <= max_s), None)

@@ -27,7 +27,7 @@ from tuner.race.pacemaker import OpenSession, Pacemaker, Session
 from tuner.values.exchange import lossy
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import Range, SearchSpace
-from tuner.values.trial import Params, ParamValue, Trial, TrialKind
+from tuner.values.trial import Params, ParamValue, Trial, TrialKind, group_size, nodes_of
 
 _MIN_ITERATIONS = 3
 _WARM_UP = 1  # iterations that are not counted, as a new batch size allocates memory
@@ -213,12 +213,13 @@ class Race:
         long, a group that is slow with the exact one may be the fastest.
         """
         self._begun.add(self._stage)  # none of them is due once the time is up
-        tried: set[ParamValue] = set()
+        tried: set[tuple[int, int]] = set()
         for base in self._exact(self.known.ranked(self.batch_sizes[0])):
             exchanges = self.space.runtime.get("exchange")
-            if exchanges is None or base.get("workers") in tried:
+            group = group_size(base), nodes_of(base)
+            if exchanges is None or group in tried:
                 continue
-            tried.add(base.get("workers"))
+            tried.add(group)
             yield from (self._with(base, "exchange", value) for value in exchanges.values(base))
 
     @staticmethod
@@ -282,7 +283,9 @@ class Race:
                 self._drift = self._pacemaker.drift()
                 if not self._probe(session, setting, batch, first=False):
                     return
-            if not place and not self._near(setting, batch, _PLAINLY):
+            # what a group exchanges takes as long for any batch: it may be fast for a large one
+            alone = group_size(setting) == 1
+            if not place and alone and not self._near(setting, batch, _PLAINLY):
                 return
             if self._late:
                 return

@@ -15,7 +15,7 @@ from tuner.recommendation.layouts import Layouts
 from tuner.tracking import StudyRecord
 from tuner.values.errors import DamagedStudy
 from tuner.values.exchange import changes
-from tuner.values.trial import Interval, Params
+from tuner.values.trial import Interval, Params, group_size
 from tuner.values.verified import Role
 
 MARGIN = VerifyConfig.accuracy_margin
@@ -118,7 +118,7 @@ class Evidence:
     @property
     def workers(self) -> int:
         """Processes that train together."""
-        return int(self.params.get("workers") or 1)
+        return group_size(self.params)
 
     @cached_property
     def memory_mb(self) -> float:

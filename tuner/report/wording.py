@@ -270,11 +270,15 @@ def _prediction_notes(result: StudyResult) -> list[str]:
 def _group_notes(result: StudyResult) -> list[str]:
     """Say what the fastest group is worth on these cores, and the fastest lossy one."""
     exact = [each for each in result.groups if each.exact]
-    notes = [
-        f"{each.workers} workers of {count(int(each.threads or 1), 'thread')} each train "
-        f"{each.against_one:.2f} times as fast as the fastest single process."
-        for each in [each for each in exact if each.workers > 1][:1]
-    ]
+    notes = []
+    for each in [each for each in exact if each.workers > 1][:1]:
+        threads, nodes = each.threads, each.nodes
+        own = f" of {count(threads, 'thread')} each" if isinstance(threads, int) else ""
+        where = f" on {nodes} nodes" if nodes > 1 else ""
+        notes.append(
+            f"{each.workers} workers{own}{where} train {each.against_one:.2f} times as fast as "
+            "the fastest single process."
+        )
     for each in [each for each in result.groups if exact and not each.exact][:1]:
         ratio = each.samples_s.value / exact[0].samples_s.value
         notes.append(

@@ -27,10 +27,10 @@ from tuner.config.schema import FrameworkConfig
 from tuner.progress import ProgressCallback, no_progress
 from tuner.runtimes.environment import blas_environment, library_path
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
-from tuner.runtimes.sandbox import sandbox_fault, sandbox_prefix
+from tuner.runtimes.sandbox import SHARED_NETWORK, sandbox_fault, sandbox_prefix
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.exchange import lossy
-from tuner.values.trial import Params
+from tuner.values.trial import Params, group_size, nodes_of
 
 _STAMP = "installed.json"
 _VERIFY_TIMEOUT_S = 120.0
@@ -159,8 +159,10 @@ class Runtime(abc.ABC):
         Raises:
             ConfigError: See ``environment``.
         """
-        workers, kind = int(params.get("workers") or 1), lossy(params)
-        group = {"TUNER_WORKERS": str(workers)} if workers > 1 else {}
+        size, nodes, kind = group_size(params), nodes_of(params), lossy(params)
+        group = {"TUNER_WORKERS": str(size)} if size > 1 else {}
+        if nodes > 1:
+            group |= {"TUNER_NODES": str(nodes), "TUNER_WORKERS_HERE": str(size // nodes)}
         exchange = {"TUNER_EXCHANGE": kind[0]} if kind else {}
         return {**self.environment(params), **group, **exchange}
 
@@ -178,7 +180,12 @@ class Runtime(abc.ABC):
         return {**self.inherited(), **self.environment(params)}
 
     def command(
-        self, script: Path, *, readable: Sequence[Path], writable: Sequence[Path]
+        self,
+        script: Path,
+        *,
+        readable: Sequence[Path],
+        writable: Sequence[Path],
+        network: bool = False,
     ) -> list[str]:
         """Return the argument list that runs ``script``, sandbox included.
 
@@ -188,12 +195,13 @@ class Runtime(abc.ABC):
             script: The worker.
             readable: Files and folders it may read.
             writable: Folders it may write to; it starts in the first.
+            network: Whether it has this machine's network, and not one of its own.
 
         Raises:
             RuntimeUnavailable: If the interpreter or the required sandbox is missing.
         """
         apart = [] if any(folder in script.parents for folder in readable) else [script]
-        prefix = self._prefix([*readable, *apart], [*writable, *self._shared()])
+        prefix = self._prefix([*readable, *apart], [*writable, *self._shared()], network)
         return [*prefix, self.interpreter, str(script)]
 
     def verify(self) -> str:
@@ -274,7 +282,9 @@ class Runtime(abc.ABC):
         name = self.framework.name
         return f"python -m tuner runtimes remove {name}, then install {name}, renews it"
 
-    def _prefix(self, readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
+    def _prefix(
+        self, readable: Sequence[Path], writable: Sequence[Path], network: bool = False
+    ) -> list[str]:
         if not self.sandboxed:
             return []
         libraries = {
@@ -285,7 +295,8 @@ class Runtime(abc.ABC):
         # inside an unpacked suite the library folders are its own, not those of this machine
         own = [path for path in libraries if self.root is None or self.folder in path.parents]
         seen = [path for path in (*self._exposed(), *own) if path.exists()]
-        return sandbox_prefix(self.root, [*seen, *readable], writable)
+        options = SHARED_NETWORK if network else ()
+        return sandbox_prefix(self.root, [*seen, *readable], writable, options=options)
 
     @contextlib.contextmanager
     def _locked(self, progress: ProgressCallback) -> Iterator[None]:

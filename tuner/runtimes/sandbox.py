@@ -29,6 +29,8 @@ _SETTINGS = (
 )
 _SCRATCH_BYTES = 2**30  # size of /tmp, and of /dev/shm: both are memory
 _ISOLATION = ("--unshare-all", "--cap-drop", "ALL", "--die-with-parent")
+SHARED_NETWORK = ("--share-net",)
+"""Options of ``bwrap`` that give a command this machine's network, abstract sockets included."""
 # a tmpfs in a namespace of the worker's own would be memory that nobody counts; bwrap from 0.8 on,
 # and not in every container
 _NO_NESTING = ("--unshare-user", "--disable-userns")

@@ -23,7 +23,7 @@ from tuner.values.exchange import Lossy, lossy
 from tuner.values.pareto import Direction, Objective, pareto_front
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
+from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus, group_size
 
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
 _MIN_GAIN = 1.2  # in trainings per second, from which on several run side by side
@@ -124,9 +124,7 @@ class Composition:
     def on_one_core(self, batch_size: int) -> dict[str, ParamValue]:
         """Return the fastest setting of one thread and process; empty where none was raced."""
         alone = [
-            each
-            for each in self.runtimes.settings
-            if each.get("threads") == each.get("workers", 1) == 1
+            each for each in self.runtimes.settings if each.get("threads") == group_size(each) == 1
         ]
         return min(alone, key=lambda each: self.runtimes.surely_s(each, batch_size), default={})
 
@@ -215,4 +213,4 @@ class Composition:
 def _threads(setting: Params) -> float:
     """Return a setting's threads; infinity where the library chooses, as it takes all cores."""
     threads = setting.get("threads")
-    return threads * int(setting.get("workers") or 1) if isinstance(threads, int) else math.inf
+    return threads * group_size(setting) if isinstance(threads, int) else math.inf

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tuner.search.curves import Curve
-from tuner.values.exchange import Lossy, lossy
+from tuner.values.exchange import Lossy, group_of, lossy
 from tuner.values.space import Choices, Range, SearchSpace
 from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
@@ -48,8 +48,8 @@ class AccuracyCube:
 
     def part(self, params: Params) -> dict[str, ParamValue]:
         """Return those of ``params`` that accuracy depends on."""
-        names = [*self._names, *(("workers", "exchange") if lossy(params) else ())]
-        return {name: params[name] for name in names}
+        group = group_of(params) if lossy(params) else {}
+        return {name: params[name] for name in self._names} | group
 
     def place(self, params: Params) -> tuple[float, ...]:
         """Return the coordinates of ``params`` in the cube."""

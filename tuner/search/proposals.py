@@ -18,7 +18,7 @@ from tuner.search.curves import (
 from tuner.search.derived import Composition
 from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
-from tuner.values.exchange import lossy
+from tuner.values.exchange import group_of, lossy
 from tuner.values.results import least_of_interest
 from tuner.values.space import Range
 from tuner.values.trial import Params, ParamValue, TrialResult
@@ -184,11 +184,12 @@ class Proposer:
         if self._exact:
             return []
         exact = [each for each in parts if lossy(each) is None]
-        kinds = self._composition.runtimes.lossy_kinds
+        kinds, settings = self._composition.runtimes.lossy_kinds, self._composition.settings
         return [
-            {**part, "workers": workers, "exchange": exchange}
+            {**part, **group_of(settings(batch, kind)[0])}
             for part in exact
-            for exchange, workers in kinds(int(part["batch_size"] or 1))
+            for batch in [int(part["batch_size"] or 1)]
+            for kind in kinds(batch)
         ]
 
     def _is_open(self, part: _Part) -> bool:

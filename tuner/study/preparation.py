@@ -88,6 +88,7 @@ def load_space(config: TuneConfig, dataset: Dataset | None = None) -> SearchSpac
         model=config.model,
         overrides=config.search_space,
         likeness=dataset.likeness if dataset else None,
+        nodes=config.executor.nodes_per_trial,
     )
     if config.goal != "accuracy" and not config.prior:
         return space

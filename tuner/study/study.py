@@ -16,7 +16,7 @@ from tuner import measure
 from tuner.config.catalogue import tuner_home
 from tuner.config.schema import TuneConfig, objectives_of, parse_constraint
 from tuner.config.validation import validate
-from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RayExecutor
+from tuner.executors import CrowdedExecutor, Executor, LocalExecutor, RaceSession, RayExecutor
 from tuner.progress import StudyProgress, make_progress
 from tuner.race.machine import MachineRace
 from tuner.report import headline, report_lacks_files, study_metrics, write_report
@@ -42,7 +42,7 @@ from tuner.trials.session import remove_worker_folders
 from tuner.trials.setup import UNCONFINED, claim_cores, core_sets, host_facts
 from tuner.values.errors import NoTrialSucceeded
 from tuner.values.results import StudyResult, default_warnings
-from tuner.values.trial import TrialKind, TrialResult
+from tuner.values.trial import Params, TrialKind, TrialResult
 from tuner.verification.rounds import Verification
 
 _UPLOADS_S = 300.0  # longest wait for another driver's uploads before the study begins
@@ -187,6 +187,7 @@ class _Study:
             self.fingerprint,
             say=self.progress.message,
             check=self.interrupts.check,
+            repeats=self.config.measure.repeats,
         )
 
     def _make_strategy(self) -> Strategy:
@@ -214,7 +215,14 @@ class _Study:
             budget_s=self.config.budget.time_s,
             check=self.interrupts.check,
             tell=self.progress.task,
+            open_session=self._open_on_nodes if self.config.executor.nodes_per_trial > 1 else None,
         )
+
+    def _open_on_nodes(self, params: Params) -> AbstractContextManager[RaceSession]:
+        """Open a worker, or a group of them, on the nodes on which trials run."""
+        executor = self.runs.executor
+        assert isinstance(executor, RayExecutor)
+        return executor.session(params)
 
     def _study_tags(self) -> dict[str, str]:
         dataset = self.setup.dataset

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.schema import BlasConfig
-from tuner.values.trial import UNSET, Params
+from tuner.values.trial import UNSET, Params, group_size
 
 _AUTO = "auto"
 _SPARE_CORES = 0.35  # allowed to the worker's threads other than those that compute
@@ -67,7 +67,8 @@ def attest(
     if visible and seen.blas_loaded != wanted:
         loaded = seen.blas_loaded or "none that is known"
         return f"BLAS {wanted} was requested but {loaded} was mapped"
-    for name, value in params.items():
+    whole = {"workers": group_size(params)} if "workers" in params else {}
+    for name, value in {**params, **whole}.items():
         said = reported.get(name)
         left_open = value is None or value in (UNSET, _AUTO)
         if said is not None and not left_open and _text(said) != _text(value):
@@ -89,7 +90,8 @@ def _attest_threads(params: Params, seen: Seen) -> str:
     workers = int(params.get("workers") or 1)
     # fewer may be seen: some libraries start threads for each call and end them after it; those of
     # a group have more, for what they exchange and to watch each other, which take little CPU time
-    if workers == 1 and seen.extra_threads >= 0 and seen.threads > wanted + seen.extra_threads:
+    alone = group_size(params) == 1
+    if alone and seen.extra_threads >= 0 and seen.threads > wanted + seen.extra_threads:
         return f"{wanted} threads were requested but {seen.threads} were seen"
     if seen.cores_used > workers * (wanted + _SPARE_CORES):
         each = f" in each of {workers} workers" if workers > 1 else ""

@@ -29,10 +29,11 @@ from tuner.runtimes import Runtime
 from tuner.trials.custody import custody
 from tuner.trials.outcome import Failure, Observation, conclude
 from tuner.trials.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
+from tuner.trials.spanning import Part
 from tuner.trials.watch import MAX_LOG_BYTES, Listener, Watch
 from tuner.trials.worker_folder import WorkerFolder, empty_if_large
 from tuner.values.errors import ConfigError, ProtocolError
-from tuner.values.trial import Params, Trial, TrialResult, TrialStatus
+from tuner.values.trial import Params, Trial, TrialResult, TrialStatus, nodes_of
 
 WORKER_API = Path(__file__).parents[1] / "worker_api"
 _EXIT_GRACE_S = 10.0
@@ -135,10 +136,17 @@ class WorkerSession:
     Args:
         setup: What the trials share.
         params: Params that determine the environment.
+        part: This node's part of a group that spans several; its worker trains with those of the
+            others, and has this node's network.
+
+    Raises:
+        ConfigError: If the group spans several nodes, and there is no ``part``.
     """
 
-    def __init__(self, setup: TrialSetup, params: Params) -> None:
-        self.setup = setup
+    def __init__(self, setup: TrialSetup, params: Params, part: Part | None = None) -> None:
+        if nodes_of(params) > 1 and part is None:
+            raise ConfigError(f"nodes={nodes_of(params)}: a trial on one machine has one node")
+        self.setup, self._part = setup, part
         self.environment = setup.runtime.worker_environment(params)
         self._process: subprocess.Popen[bytes] | None = None
         self._own: WorkerFolder | None = None
@@ -182,7 +190,12 @@ class WorkerSession:
             folder=own,
             process=process,
             output=self._output,
-            monitor=ResourceMonitor(process.pid, setup.cores, interval_s),
+            monitor=ResourceMonitor(
+                process.pid,
+                setup.cores,
+                interval_s,
+                interface=self._part.interface if self._part else "",
+            ),
             memory_limit_bytes=setup.memory_limit_bytes,
             stall_limit_s=setup.framework.stall_limit_s,
             listener=listener,
@@ -248,7 +261,9 @@ class WorkerSession:
     def _start(self, own: Path) -> subprocess.Popen[bytes]:
         setup = self.setup
         readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
-        command = setup.runtime.command(setup.worker, readable=readable, writable=[own])
+        command = setup.runtime.command(
+            setup.worker, readable=readable, writable=[own], network=self._part is not None
+        )
         self._output = tempfile.TemporaryFile(dir=setup.folder)  # noqa: SIM115 - as long as the worker
         return subprocess.Popen(
             [*custody(setup.cores, setup.memory_limit_bytes), *command],
@@ -263,6 +278,8 @@ class WorkerSession:
     def _whole_environment(self, home: Path) -> dict[str, str]:
         """Build the environment from scratch; only variables that the runtime names pass."""
         own = {**self.setup.runtime.inherited(), **self.environment}
+        if self._part:
+            own |= self._part.environment()
         return {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": str(home),

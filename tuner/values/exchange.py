@@ -7,7 +7,7 @@ learned then depends on it, and on the number of processes.
 
 from __future__ import annotations
 
-from tuner.values.trial import Params
+from tuner.values.trial import Params, ParamValue, group_size
 
 EXACT = "exact"
 """The value of ``exchange`` that changes nothing, and the only one of a single process."""
@@ -18,7 +18,13 @@ Lossy = tuple[str, int]
 def lossy(params: Params) -> Lossy | None:
     """Return the lossy exchange that ``params`` train with; ``None`` if theirs is exact."""
     exchange = str(params.get("exchange") or EXACT)
-    return None if exchange == EXACT else (exchange, int(params.get("workers") or 1))
+    return None if exchange == EXACT else (exchange, group_size(params))
+
+
+def group_of(params: Params) -> dict[str, ParamValue]:
+    """Return the params that say which group trains, and how it exchanges gradients."""
+    names = ("workers", "nodes", "exchange")
+    return {name: params[name] for name in names if name in params}
 
 
 def changes(params: Params) -> str:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tuner.values.exchange import EXACT
 from tuner.values.runtime_map import RuntimeMap
-from tuner.values.trial import Interval, Params, ParamValue
+from tuner.values.trial import Interval, Params, ParamValue, group_size, nodes_of
 
-_Layout = tuple[int, ParamValue, str]
-"""Processes, threads of each, and how they exchange gradients."""
+_Layout = tuple[int, int, ParamValue, str]
+"""Processes, nodes that they are on, threads of each, and how they exchange gradients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class Group:
     Where processes exchange gradients with a loss, they are a group of its own.
 
     Attributes:
-        workers: Processes that train each batch together.
+        workers: Processes that train each batch together, on all nodes.
+        nodes: Machines of a cluster that they are on.
         threads: Threads of each, or ``unset``.
         setting: The fastest runtime setting of so many.
         samples_s: Samples consumed a second by all processes together. A batch counts once,
@@ -33,6 +34,7 @@ class Group:
     """
 
     workers: int
+    nodes: int
     threads: ParamValue
     setting: Params
     samples_s: Interval
@@ -67,28 +69,28 @@ def groups(known: RuntimeMap, batch_size: int) -> list[Group]:
     fastest: dict[_Layout, dict[str, ParamValue]] = {}
     for setting in known.ranked(batch_size):
         if known.was_probed(setting, batch_size):
-            exchange = str(setting.get("exchange") or EXACT)
-            fastest.setdefault((_workers(setting), setting.get("threads"), exchange), setting)
-    if all(workers == 1 for workers, _, _ in fastest):
+            fastest.setdefault(_layout(setting), setting)
+    if all(workers == 1 for workers, *_ in fastest):
         return []
 
-    def pace_s(workers: int, threads: ParamValue) -> float | None:
-        setting = fastest.get((workers, threads, EXACT))
+    def alone_s(threads: ParamValue) -> float | None:
+        setting = fastest.get((1, 1, threads, EXACT))
         return known.pace_s(setting, batch_size) if setting else None
 
-    singles = (each for (workers, _, _), each in fastest.items() if workers == 1)
+    singles = (each for (workers, *_), each in fastest.items() if workers == 1)
     best_s = min((known.pace_s(each, batch_size) for each in singles), default=None)
     found = []
-    for (workers, threads, exchange), setting in fastest.items():
-        took, alone_s = known.iteration_s(setting, batch_size), pace_s(1, threads)
+    for (workers, nodes, threads, exchange), setting in fastest.items():
+        took, one_s = known.iteration_s(setting, batch_size), alone_s(threads)
         ends_s = took.value, took.high, took.low
         found.append(
             Group(
                 workers=workers,
+                nodes=nodes,
                 threads=threads,
                 setting=setting,
                 samples_s=Interval(*(batch_size / each for each in ends_s)),
-                speedup=alone_s / took.value if alone_s else None,
+                speedup=one_s / took.value if one_s else None,
                 against_one=best_s / took.value if best_s else 1.0,
                 sent_bytes=known.sent_bytes(setting, batch_size),
                 exchange=exchange,
@@ -97,5 +99,6 @@ def groups(known: RuntimeMap, batch_size: int) -> list[Group]:
     return found
 
 
-def _workers(setting: Params) -> int:
-    return int(setting.get("workers") or 1)
+def _layout(setting: Params) -> _Layout:
+    exchange = str(setting.get("exchange") or EXACT)
+    return group_size(setting), nodes_of(setting), setting.get("threads"), exchange

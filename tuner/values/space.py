@@ -5,10 +5,9 @@ They are read from ``search_spaces/<framework>.yaml``; the format is explained i
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ except ImportError:
 
 from tuner.values.errors import ConfigError
 from tuner.values.likeness import Likeness
+from tuner.values.shares import counts, shares, with_nodes
 from tuner.values.trial import UNSET, Params, ParamValue
 
 
@@ -38,7 +38,6 @@ class Suggests(Protocol):
 
 
 _BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
-_MOST_WORKERS = 64  # processes of a group, also where there are fewer CPUs
 _OTHERWISE = "otherwise"  # the case of all values that have no case of their own
 _SMALLER_BATCH = 4  # times smaller than the default's, for another start point
 
@@ -163,7 +162,7 @@ class Default:
             name: {**self.ranges.get(name, {}), **ends}
             for name, ends in likeness.ranges(params, own).items()
         }
-        return dataclasses.replace(
+        return replace(
             self,
             datasets=(likeness.name,),
             params=params,
@@ -199,6 +198,7 @@ class SearchSpace:
         model: str = "",
         overrides: Mapping[str, Any] | None = None,
         likeness: Likeness | None = None,
+        nodes: int = 1,
     ) -> SearchSpace:
         """Read a file of ``search_spaces/``.
 
@@ -211,6 +211,7 @@ class SearchSpace:
             model: See ``dataset``.
             overrides: Entries by param that replace those of the file.
             likeness: What a user's own ``dataset`` takes its defaults over from, if it is one.
+            nodes: Machines that a trial may train on; above 1 this is the param ``nodes``.
 
         Raises:
             ConfigError: If the file or the overrides are not a valid search space.
@@ -228,6 +229,9 @@ class SearchSpace:
             AttributeError,
         ) as error:
             raise ConfigError(f"{path} is not a search space: {error}") from error
+        if nodes > 1:
+            entries = with_nodes(entries, nodes)
+            defaults = tuple(replace(d, params={**d.params, "nodes": 1}) for d in defaults)
         if likeness:
             like = [each for each in defaults if likeness.like in each.datasets]
             defaults += tuple(each.fitted(likeness, entries) for each in like)
@@ -280,8 +284,8 @@ class SearchSpace:
         """Return the space with ``iterations`` extended to at least this many."""
         known = self.params["iterations"]
         assert isinstance(known, Range)
-        longer = dataclasses.replace(known, high=max(known.high, float(iterations)))
-        return dataclasses.replace(self, params={**self.params, "iterations": longer})
+        longer = replace(known, high=max(known.high, float(iterations)))
+        return replace(self, params={**self.params, "iterations": longer})
 
     def start_points(self, default: Params) -> list[dict[str, ParamValue]]:
         """Return params worth trying first that this machine and these ranges allow.
@@ -360,7 +364,7 @@ def read_param(
             return Choices({"": _read_values(entry["choices"], cores, flags)}, runtime=runtime)
         if kind == "conditional":
             cases = entry["cases"]
-            cases = (_shares(cores) if cases == "per_worker" else cases).items()
+            cases = (shares(cores) if cases == "per_worker" else cases).items()
             read = {str(case): _read_values(values, cores, flags) for case, values in cases}
             return Choices(read, entry["given"], runtime)
     except ConfigError:  # which is a ValueError too
@@ -414,28 +418,13 @@ def check_cases(params: Mapping[str, Range | Choices]) -> None:
         before[name] = param
 
 
-def _counts(cores: int) -> tuple[int, ...]:
-    """Return the powers of two up to a number of CPUs, and that number itself."""
-    return (
-        *sorted({2**power for power in range(cores.bit_length()) if 2**power <= cores} | {cores}),
-    )
-
-
-def _shares(cores: int) -> dict[int, str | list[ParamValue]]:
-    """Return the numbers of threads by that of the processes that share the CPUs, most first."""
-    shares: dict[int, str | list[ParamValue]] = {1: "per_core"}
-    for workers in range(2, max(cores, _MOST_WORKERS) + 1):
-        shares[workers] = [*reversed(_counts(max(1, cores // workers)))]
-    return shares
-
-
 def _read_values(
     raw: str | Sequence[Any], cores: int, flags: Collection[str]
 ) -> tuple[ParamValue, ...]:
     if raw == "per_core":
-        return (UNSET, *_counts(cores))
+        return (UNSET, *counts(cores))
     if raw == "up_to_cores":
-        return _counts(cores)
+        return counts(cores)
     if isinstance(raw, str) or not raw:
         raise ValueError(f"{raw!r} is not a list of values")
     values: list[ParamValue] = []

@@ -29,6 +29,16 @@ def text_of(value: ParamValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def group_size(params: Params) -> int:
+    """Return how many processes train together: ``workers`` on each of ``nodes``."""
+    return int(params.get("workers") or 1) * nodes_of(params)
+
+
+def nodes_of(params: Params) -> int:
+    """Return on how many machines of a cluster a group trains."""
+    return int(params.get("nodes") or 1)
+
+
 def param_variables(params: Params) -> dict[str, str]:
     """Return the variables that tell a job its params: ``TUNER_PARAM_<NAME>``."""
     return {
@@ -227,7 +237,8 @@ class Measurement:
     CPU seconds and memory are those of the worker's process tree from its start to its end;
     ``foreign_cpu_pct`` and ``steal_pct`` cover the training alone and the trial's own cores.
     ``sent_bytes`` is what the processes of a group sent to each other while training, as far as it
-    went through a network; 0 without a sandbox.
+    went through a network; 0 without a sandbox. Of a group that spans nodes it is all that the
+    nodes' interfaces sent, and its other figures are sums (or the largest) over the nodes.
     """
 
     setup_time_s: float
