@@ -35,9 +35,11 @@ requirements: install
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --no-emit-find-links $(PINNED) --output-file requirements-hashed.txt
 
-# What the runtimes of Debian's frameworks need of this machine.
+# What the runtimes of Debian's frameworks need of this machine; and for root, who may join two networks of it, the tests of
+# groups on several nodes.
 packages:
 	./scripts/need-packages mmdebstrap:mmdebstrap bwrap:bubblewrap
+	-PATH="$$PATH:/usr/sbin:/sbin" ./scripts/need-packages ip:iproute2 tc:iproute2
 
 # The tests open the report and MLflow's pages in a real browser.
 browser:

@@ -67,12 +67,10 @@ def _describe(name: str, value: ParamValue) -> str:
             if value in (None, UNSET):
                 return f"threads {UNSET}"
             return f"{text} thread{'' if value == 1 else 's'}"
-        case "workers":
-            return "" if value in (None, 1) else f"{text} workers"
+        case "workers" | "nodes":
+            return "" if value in (None, 1) else f"{text} {name}"
         case "exchange":
             return "" if value in (None, EXACT) else f"{text} exchange"
-        case "nodes":
-            return "" if value in (None, 1) else f"{text} nodes"
     return f"{printable(name).replace('_', ' ')} {text}"
 
 
