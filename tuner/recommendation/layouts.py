@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tuner.values.exchange import EXACT, lossy
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.scaling import Link, Pace, Scaling, TooFewLayouts, Topology, fastest
-from tuner.values.trial import Interval, Params, ParamValue
+from tuner.values.trial import Interval, Params, ParamValue, nodes_of
 
 Basis = Literal["measured", "modelled"]
 WORKERS = (4, 8, 16, 32, 64)
@@ -23,7 +23,7 @@ _MIN_S, _MAX_S, _MAX_COUNT = 1e-15, 1e6, 1e7  # beyond which a record is no meas
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """What the race of a study measured of settings that learn the same.
+    """What the race of a study measured on one host, of settings that learn the same.
 
     Attributes:
         paces: The time of an iteration by runtime setting and batch size.
@@ -40,7 +40,7 @@ class Layouts:
             Pace(dict(each["setting"]), _count(size), _seconds(took))
             for each in front.get("runtimes") or ()
             for size, took in each["iteration_s"].items()
-            if lossy(each["setting"]) is None
+            if lossy(each["setting"]) is None and nodes_of(each["setting"]) == 1
         ]
         for each in paces:
             _count(each.workers)
@@ -50,6 +50,7 @@ class Layouts:
             for each in front.get("groups") or ()
             if each["workers"] > 1
             and each.get("exchange", EXACT) == EXACT
+            and nodes_of(each) == 1
             and 0 < float(each.get("sent_bytes") or 0) < math.inf
         ]
         return cls(tuple(paces), tuple(sent))

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from tuner.values.errors import ConfigError, TunerError
 from tuner.values.runtime_map import RuntimeMap
-from tuner.values.trial import Interval, Params, ParamValue
+from tuner.values.trial import Interval, Params, ParamValue, nodes_of
 
 BANDWIDTH = r"^([1-9][0-9]{0,4}(?:\.[0-9]{1,3})?)([kmgt]?)bit$"
 """What a bandwidth looks like, in the units of tc(8): ``100mbit``, ``2.5gbit``."""
@@ -146,6 +146,7 @@ def paces(known: RuntimeMap) -> list[Pace]:
     return [
         Pace(setting, size, known.iteration_s(setting, size))
         for setting in known.settings_of(None)
+        if nodes_of(setting) == 1
         for size in known.batch_sizes
         if known.was_probed(setting, size)
     ]
