@@ -211,6 +211,8 @@ def test_every_data_set_has_one_default_a_model(name):
     pairs = [(each.model, data) for each in space_of(name, 2).defaults for data in each.datasets]
     assert len(pairs) == len(set(pairs))
     for dataset in list_datasets():
+        if load_dataset_config(dataset).figure == "perplexity":
+            continue  # no framework ships a language model as its default
         assert {("default", dataset), ("lenet", dataset)} & set(pairs)
     for model, dataset in pairs:
         fallback = load_dataset_config(dataset).fallback

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from tuner.config.catalogue import load_dataset_config
 from tuner.config.schema import TuneConfig, objectives_of, parse_constraint
 from tuner.config.validation import validate
 from tuner.values.errors import ConfigError
@@ -60,7 +63,10 @@ BAD = [
     *(("verify.accuracy_margin", value, "at least 0") for value in (-0.001, NAN)),
     *(("measure.max_foreign_pct", value, "at least 0") for value in (-1, NAN)),
     *(("measure.max_steal_pct", value, "at least 0") for value in (-1, NAN)),
-    ("model", "resnet", "default, lenet, alexnet, vgg, resnet50"),
+    ("model", "resnet", "default, lenet, alexnet, vgg, resnet50, lstm"),
+    ("objectives", ["train_time_s", "perplexity"], "about accuracy, which mnist is measured by"),
+    ("constraints", ["perplexity<=120"], "about accuracy, which mnist is measured by"),
+    ("goal", "perplexity", "no_loss or accuracy"),
     ("resume", "yes", "auto, restart"),
     ("progress", "loud", "auto, live, plain, none"),
     ("search.name", "genetic", "joint"),
@@ -109,6 +115,23 @@ def test_a_bad_value_is_named_with_what_would_work(path, value, wanted):
 )
 def test_values_at_the_edge_are_accepted(path, value):
     validate(changed(path, value))
+
+
+def of_text(**changes):
+    return dataclasses.replace(TuneConfig(), dataset=load_dataset_config("ptb"), **changes)
+
+
+def test_what_a_text_is_measured_by_takes_the_place_of_accuracy():
+    names = [each.name for each in objectives_of(validate(of_text()))]
+    assert names == ["perplexity", "train_time_s"]
+    validate(of_text(goal="perplexity", constraints=["perplexity<=120"]))
+    for wrong in (
+        {"goal": "accuracy"},
+        {"constraints": ["accuracy>=0.9"]},
+        {"objectives": ["train_time_s", "accuracy"]},
+    ):
+        with pytest.raises(ConfigError, match="perplexity"):
+            validate(of_text(**wrong))
 
 
 def test_objectives_come_in_the_order_given():

@@ -25,7 +25,7 @@ from tuner.runtimes import ensure_installed, find_runtime
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.space import Choices, SearchSpace
-from tuner.values.trial import Trial, TrialStatus
+from tuner.values.trial import Trial, TrialKind, TrialStatus
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(900)]
 CORES = parse_cores("")
@@ -38,6 +38,8 @@ LENET_BAND = 0.02
 FIRST_LOSSES = {"alexnet": None, "vgg": 1.9426, "resnet50": 2.1450}
 """Loss of the first batch of the shared networks on the made-up images in colour. All frameworks
 begin with the same weights and images; that of AlexNet depends on what is dropped out."""
+PERPLEXITIES = [53.94, 45.29, 28.14]
+"""Of the shared language model on the made-up text of 50 words, after 5, 10 and 20 iterations."""
 COMMON = (
     "batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel", "workers",
     "exchange",
@@ -265,6 +267,36 @@ def test_the_shared_networks_are_the_same_everywhere(make_setup, name, model, co
         assert first.loss == pytest.approx(FIRST_LOSSES[model], abs=5e-4)
     else:
         assert first.val_accuracy == last.val_accuracy
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    """Fifty words that follow each other always in the same order: soon learnt."""
+    folder = tmp_path_factory.mktemp("text")
+    sizes = {"train": 4000, "validation": 1000, "test": 1000}
+    for split, count in sizes.items():
+        words = (7 * np.arange(count + 1) % 50).astype(np.int16)
+        (folder / f"{split}-images.idx").write_bytes(encode_idx(words[:-1]))
+        (folder / f"{split}-labels.idx").write_bytes(encode_idx(words[1:]))
+    shape = {"height": 0, "width": 0, "channels": 0, "classes": 50}
+    facts = dict.fromkeys(("split", "digest", "origin", "source"), "made up")
+    return Dataset("verse", "verse", folder, sizes=sizes, **shape, **facts)
+
+
+def test_the_language_model_is_the_same_everywhere_and_learns(make_setup, name, text):
+    default = next((each for each in _space(name).defaults if each.model == "lstm"), None)
+    if default is None:
+        pytest.skip(f"{name} has no default with model=lstm")
+    setup = dataclasses.replace(make_setup(name), model="lstm", dataset=text)
+    params = {**default.params, "threads": 1, "iterations": 40}
+    trial = Trial(1, params, TrialKind.REFERENCE, time_limit_s=300.0)
+    with WorkerSession(setup, trial.params) as session:
+        result, again = session.run(trial), session.run(trial)
+    assert result.status is TrialStatus.COMPLETE, (result.reason, result.log_tail)
+    *first, last = [text.quality.figure(each.val_accuracy) for each in result.checkpoints]
+    assert first == pytest.approx(PERPLEXITIES, rel=0.01)
+    assert last < PERPLEXITIES[-1] / 2, "later, rounding parts the frameworks"
+    assert again.val_accuracy == pytest.approx(result.val_accuracy, abs=1e-6)
 
 
 def test_a_seed_decides_the_weights(make_setup, name):

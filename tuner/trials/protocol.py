@@ -11,7 +11,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from tuner.datasets.provide import SPLITS, Dataset
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ProtocolError
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.trial import Checkpoint, Trial, TrialKind
 
 PROTOCOL = 1
@@ -41,15 +42,15 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "ready": (),
     "train_begin": ("setup_time_s",),
     "progress": ("iteration", "train_time_s"),
-    "checkpoint": ("iteration", "train_time_s", "val_accuracy"),
+    "checkpoint": ("iteration", "train_time_s"),
     "train_end": ("iteration", "train_time_s"),
-    "result": ("iteration", "val_accuracy", "test_time_s"),
+    "result": ("iteration", "test_time_s"),
     "error": ("kind", "message"),
 }
 """Events a worker may write, each with the entries it must carry."""
-_NULLABLE = (("result", "val_accuracy"),)  # of a probe, which evaluates nothing
+_JUDGED = ("checkpoint", "result")  # these also carry the figure of the validation split
+_NULLABLE = "result"  # a probe evaluates nothing
 _TEXTS = ("kind", "message")
-_ACCURACIES = ("val_accuracy", "test_accuracy")
 
 
 def checkpoint_grid(iterations: int, curve: int = 0) -> list[int]:
@@ -103,6 +104,7 @@ def request_text(trial: Trial, dataset: Dataset, model: str) -> str:
         "test": trial.test,
         "every_mark": trial.kind is TrialKind.REFERENCE,
         "dataset": dataset.name,
+        "figure": dataset.quality.name,
         "classes": dataset.classes,
         "channels": dataset.channels,
         "height": dataset.height,
@@ -115,8 +117,14 @@ def request_text(trial: Trial, dataset: Dataset, model: str) -> str:
     return json.dumps(request, indent=1)
 
 
-def parse_event(line: bytes) -> dict[str, Any]:
-    """Parse a line of ``events.jsonl``; raise ``ProtocolError`` if the protocol forbids it."""
+def parse_event(line: bytes, quality: Quality = ACCURACY) -> dict[str, Any]:
+    """Parse a line of ``events.jsonl``; raise ``ProtocolError`` if the protocol forbids it.
+
+    Args:
+        line: The line.
+        quality: What the worker has to judge; its figures come back as scores, called
+            ``val_accuracy`` and ``test_accuracy``.
+    """
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"event line of more than {MAX_LINE_BYTES} bytes")
     try:
@@ -126,10 +134,16 @@ def parse_event(line: bytes) -> dict[str, Any]:
     name = str(event.get("event")) if isinstance(event, dict) else ""
     if name not in _REQUIRED:
         raise ProtocolError(f"unknown event {line[:80]!r}; known are {', '.join(_REQUIRED)}")
-    missing = [key for key in _REQUIRED[name] if key not in event]
+    figures = [f"{split}_{quality.name}" for split in ("val", "test")]
+    required = [*_REQUIRED[name], *(figures[:1] if name in _JUDGED else [])]
+    missing = [key for key in required if key not in event]
     if missing or any(isinstance(value, dict | list) for value in event.values()):
         raise ProtocolError(f"event {name!r} lacks {missing} or is not flat: {line[:80]!r}")
-    _check_figures(name, event)
+    _check_figures(name, event, required, figures)
+    for figure in set(figures) & event.keys():
+        value = event.pop(figure)
+        score = None if value is None else quality.score(value)
+        event[figure.replace(quality.name, "accuracy")] = score
     return {_encodable(key): _encodable(value) for key, value in event.items()}
 
 
@@ -143,18 +157,22 @@ def printable(text: str) -> str:
     return _CONTROLS.sub("?", text.encode("utf-8", "replace").decode())
 
 
-def _check_figures(name: str, event: Mapping[str, Any]) -> None:
+def _check_figures(
+    name: str, event: Mapping[str, Any], required: Collection[str], figures: Sequence[str]
+) -> None:
     """Check that figures are finite and in range; only optional ones may be null or missing."""
-    required = set(_REQUIRED[name]) - set(_TEXTS)
-    for key in sorted(required | {"loss", *_ACCURACIES}):
+    for key in sorted({*required, "loss", *figures} - set(_TEXTS)):
         value: Any = event.get(key)
-        if value is None and (key not in required or (name, key) in _NULLABLE):
+        nullable = key not in required or (name == _NULLABLE and key in figures)
+        if value is None and nullable:
             continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not abs(value) <= sys.float_info.max:
             raise ProtocolError(f"event {name!r} has no finite number as {key}: {value!r}")
-        if key in _ACCURACIES and not 0 <= value <= 1:
+        if key.endswith("_accuracy") and not 0 <= value <= 1:
             raise ProtocolError(f"{key} is {value!r}, not a fraction from 0 to 1")
+        if key.endswith("_perplexity") and value < 1:
+            raise ProtocolError(f"{key} is {value!r}, not a number from 1 on")
         if value < 0 and key != "loss":
             raise ProtocolError(f"event {name!r} has a {key} below 0: {value!r}")
         if key == "iteration" and not (name == "checkpoint") <= value <= _MAX_ITERATION:
@@ -171,6 +189,7 @@ class EventLog:
         ended: Whether training has ended.
         iteration, train_time_s, loss: Values of the latest event that has them.
         attested: Settings in effect, as last reported by the worker.
+        quality: What the worker has to judge.
     """
 
     folder: WorkerFolder
@@ -184,6 +203,7 @@ class EventLog:
     loss: float | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
     attested: dict[str, Any] = field(default_factory=dict)
+    quality: Quality = ACCURACY
     _offset: int = 0
     _count: int = 0
 
@@ -201,7 +221,7 @@ class EventLog:
         if self._offset > MAX_EVENTS_BYTES:
             raise ProtocolError(f"more than {MAX_EVENTS_BYTES // 2**20} MiB of events")
         for line in whole.splitlines():
-            self._take(parse_event(line))
+            self._take(parse_event(line, self.quality))
         return bool(whole)
 
     def _take(self, event: dict[str, Any]) -> None:

@@ -200,6 +200,7 @@ class WorkerSession:
             stall_limit_s=setup.framework.stall_limit_s,
             listener=listener,
             cancel=cancel,
+            quality=setup.dataset.quality,
         )
         self._overflow = watch.overflow
         failure: Failure | None = TrialStatus.INTERRUPTED, "the tuner was stopped"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.trial import Checkpoint
 
 _FAR_BEHIND_ACCURACY = 0.01  # a trial leads nowhere if it is this far behind another one
@@ -35,7 +36,10 @@ def far_behind(
 
 
 def can_extend(
-    checkpoints: Sequence[Checkpoint], rivals: Sequence[tuple[float, float]], end_s: float
+    checkpoints: Sequence[Checkpoint],
+    rivals: Sequence[tuple[float, float]],
+    end_s: float,
+    quality: Quality = ACCURACY,
 ) -> bool:
     """Return whether a run may still reach a point that none of ``rivals`` dominates.
 
@@ -46,6 +50,7 @@ def can_extend(
         checkpoints: Checkpoints of the run so far, in the order of training.
         rivals: Seconds of training and validation accuracy of the best trials so far.
         end_s: Training time at which the run will be over, seconds.
+        quality: What the accuracies are scores of.
     """
     if not rivals or len(checkpoints) < _MIN_POINTS:
         return True
@@ -54,16 +59,16 @@ def can_extend(
         return True
     if last.val_accuracy > _best_by(last.train_time_s, rivals) + _SLACK:
         return True
-    slope = _OPTIMISM * max(0.0, *_slopes(checkpoints)) + _EXTRA
+    slope = _OPTIMISM * max(0.0, *_slopes(checkpoints, quality)) + _EXTRA
     # a single evaluation may be far off
     recent_s = last.train_time_s / _DOUBLING
     late = [each for each in checkpoints if each.train_time_s > recent_s]
     reached = max(each.val_accuracy for each in [*late, *checkpoints[-2:]])
-    error = max(1 - reached, _MIN_ERROR)
+    error = max(quality.error(reached), _MIN_ERROR)
     now_s = max(last.train_time_s, _MIN_S)
     for step in range(1, _STEPS + 1):
         factor = max(end_s / now_s, 1.0) ** (step / _STEPS)
-        accuracy = 1 - error * factor**-slope
+        accuracy = quality.score_of_error(error * factor**-slope)
         if accuracy > _best_by(now_s * factor, rivals) + _SLACK:
             return True
     return False
@@ -73,7 +78,7 @@ def _best_by(time_s: float, rivals: Sequence[tuple[float, float]]) -> float:
     return max((accuracy for rival_s, accuracy in rivals if rival_s <= time_s), default=0.0)
 
 
-def _slopes(checkpoints: Sequence[Checkpoint]) -> list[float]:
+def _slopes(checkpoints: Sequence[Checkpoint], quality: Quality) -> list[float]:
     """Return falls of the log error per log time, each over about a doubling of time."""
     falls = []
     for place in range(max(2, len(checkpoints) - _SLOPES), len(checkpoints)):
@@ -84,7 +89,7 @@ def _slopes(checkpoints: Sequence[Checkpoint]) -> list[float]:
             if each.train_time_s <= after.train_time_s / _DOUBLING
         ]
         before = earlier[-1] if earlier else checkpoints[0]
-        errors = [max(1 - each.val_accuracy, _MIN_ERROR) for each in (before, after)]
+        errors = [max(quality.error(each.val_accuracy), _MIN_ERROR) for each in (before, after)]
         times = [max(each.train_time_s, _MIN_S) for each in (before, after)]
         if times[1] > times[0]:
             falls.append(math.log(errors[0] / errors[1]) / math.log(times[1] / times[0]))

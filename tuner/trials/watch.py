@@ -24,6 +24,7 @@ from tuner.trials.protocol import STOP, EventLog, trained_iterations
 from tuner.trials.stopping import can_extend, far_behind
 from tuner.trials.worker_folder import BLOCK_BYTES, WorkerFolder
 from tuner.values.errors import ProtocolError
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.trial import Checkpoint, Trial, TrialStatus
 
 Listener = Callable[[Trial, int, float], None]
@@ -58,6 +59,7 @@ class Watch:
         stall_limit_s: Seconds without any event after which it is given up.
         listener: Told of each sign of life.
         cancel: Once set, the trial is given up.
+        quality: What the worker has to judge.
     """
 
     trial: Trial
@@ -69,13 +71,14 @@ class Watch:
     stall_limit_s: float
     listener: Listener | None = None
     cancel: threading.Event | None = None
+    quality: Quality = ACCURACY
     mapped: set[str] = field(default_factory=set)
     """Files that the tree had mapped when training ended."""
     stopping: str = ""
     """Why the trial was asked to stop."""
 
     def __post_init__(self) -> None:
-        self.log = EventLog(self.folder)
+        self.log = EventLog(self.folder, quality=self.quality)
         self.monitor.start()
         self._began_s = self._heard_s = time.monotonic()
         self._training = False
@@ -195,7 +198,9 @@ class Watch:
         if self.trial.curve:  # ``_futile`` weighs its further course, which may overtake rivals
             return ""
         rival = far_behind(self._compared(), self.trial.rivals)
-        return f"another trial had {100 * rival[1]:.1f} % after {rival[0]:.1f} s" if rival else ""
+        if not rival:
+            return ""
+        return f"another trial had {self.quality.shown(rival[1], 1)} after {rival[0]:.1f} s"
 
     def _futile(self) -> str:
         """Return why the rest of a learning curve cannot add to the front; empty if it can."""
@@ -208,7 +213,7 @@ class Watch:
         end_s = min(end_s, trial.train_time_limit_s or end_s)
         if trial.pace_s and own_pace_s:
             end_s *= trial.pace_s / own_pace_s
-        extends = can_extend(self._compared(), trial.rivals, end_s)
+        extends = can_extend(self._compared(), trial.rivals, end_s, self.quality)
         return "" if extends else "it could add nothing to the front any more"
 
     def _compared(self) -> list[Checkpoint]:

@@ -43,6 +43,11 @@ class Objective:
     direction: Direction
     scale: float = 1.0
 
+    @property
+    def is_quality(self) -> bool:
+        """Whether it tells how well something was learnt, not what that cost."""
+        return self.metric.endswith(("_accuracy", "_perplexity"))
+
     def value(self, metrics: Mapping[str, float]) -> float:
         """Return the value in the objective's unit. Raises ``KeyError`` if it was not measured."""
         return metrics[self.metric] * self.scale
@@ -55,6 +60,8 @@ OBJECTIVES: Mapping[str, Objective] = {
     for each in (
         Objective("accuracy", "val_accuracy", Direction.MAXIMIZE),
         Objective("test_accuracy", "test_accuracy", Direction.MAXIMIZE),
+        Objective("perplexity", "val_perplexity", Direction.MINIMIZE),
+        Objective("test_perplexity", "test_perplexity", Direction.MINIMIZE),
         Objective("train_time_s", "train_time_s", Direction.MINIMIZE),
         Objective("test_time_s", "test_time_s", Direction.MINIMIZE),
         Objective("setup_time_s", "setup_time_s", Direction.MINIMIZE),

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tuner.values.quality import ACCURACY, Quality
+
 ParamValue = str | int | float | bool | None
 Params = Mapping[str, ParamValue]
 
@@ -219,7 +221,7 @@ class Checkpoint:
         iteration: Iterations trained so far.
         train_time_s: Training time so far, evaluation not counted.
         loss: Last training loss, ``None`` if it was not finite.
-        val_accuracy: Fraction 0–1.
+        val_accuracy: Fraction 0–1; of a perplexity, its score (see ``tuner.values.quality``).
         test_accuracy: On the test split; only for references.
     """
 
@@ -277,8 +279,9 @@ class TrialResult:
         status: How it ended.
         reason: One line why, empty for a trial that was trained in full.
         iterations: Iterations actually trained (fewer than asked if stopped or projected).
-        val_accuracy: Fraction 0–1 on the validation split, ``None`` if never reached.
-        test_accuracy: Fraction 0–1 on the test split, ``None`` unless asked for.
+        val_accuracy: Fraction 0–1 on the validation split, ``None`` if never reached; of a
+            perplexity, its score (see ``tuner.values.quality``).
+        test_accuracy: The same on the test split, ``None`` unless asked for.
         checkpoints: In the order of training.
         measurement: ``None`` when the worker never began to train.
         versions: Versions of framework, interpreter and libraries as the worker reported them.
@@ -288,6 +291,7 @@ class TrialResult:
         reported: Further figures that a user's program reported, by name.
         curve: Of a user's program, when it told its goal's figure, in seconds since its start, and
             the figure.
+        quality: What the accuracies are scores of.
     """
 
     trial: Trial
@@ -304,6 +308,7 @@ class TrialResult:
     accuracy_from: str = ""
     reported: Mapping[str, float] = field(default_factory=dict)
     curve: tuple[tuple[float, float], ...] = ()
+    quality: Quality = ACCURACY
 
     @property
     def usable(self) -> bool:
@@ -344,8 +349,7 @@ class TrialResult:
         """Every known figure, by its name in logs and constraints."""
         figures: dict[str, Any] = {
             **{_NO_NAME_OF_A_METRIC.sub("_", name): each for name, each in self.reported.items()},
-            "val_accuracy": self.val_accuracy,
-            "test_accuracy": self.test_accuracy,
+            **{f"{split}_{self.quality.name}": each for split, each in self._figures.items()},
         }
         if self.measurement is not None:
             figures |= {
@@ -356,6 +360,14 @@ class TrialResult:
             name: float(value)
             for name, value in figures.items()
             if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+
+    @property
+    def _figures(self) -> Mapping[str, float]:
+        """The accuracy or perplexity of each split that was judged."""
+        scores = {"val": self.val_accuracy, "test": self.test_accuracy}
+        return {
+            split: self.quality.figure(each) for split, each in scores.items() if each is not None
         }
 
     def to_json(self) -> str:
@@ -381,5 +393,6 @@ class TrialResult:
             measurement=Measurement(**measurement) if measurement else None,
             discarded=tuple(Measurement(**each) for each in raw.pop("discarded")),
             curve=tuple((time_s, figure) for time_s, figure in raw.pop("curve", ())),
+            quality=Quality(**raw.pop("quality", {})),
             **raw,
         )

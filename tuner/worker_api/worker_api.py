@@ -7,7 +7,8 @@ Standard library only, Python 2.7 to 3.13; imports nothing of the host. A worker
         import caffe
     def prepare(trial):            # build net and data; timed as set-up
         return step, evaluate      # step(n) trains n iterations and returns the last loss,
-                                   # evaluate(split) returns the accuracy, a fraction 0-1
+                                   # evaluate(split) returns the accuracy, a fraction 0-1,
+                                   # or the perplexity where trial.figure says so
     worker_api.serve(prepare, caffe=caffe.__version__)
 
 The loop below then does the same for all of them: timing, checkpoints, stop file, divergence.
@@ -32,6 +33,7 @@ import worker_group
 PROTOCOL = 1
 LOOK_S = 0.1  # the stop file is looked at this often
 PROGRESS_S = 0.5  # a sign of life after this much silence
+GUESSED = 0.98  # of the loss of blind guessing is no better than that
 EXPLODED = 20.0  # a loss this many times that of blind guessing will not come back
 
 RTLD_NOLOAD = 4  # of dlfcn.h: only find what is loaded; the machine may have a BLAS of its own
@@ -75,6 +77,7 @@ class Trial(object):
 
     judged = None  # the trial whose network is judged now; its last progress is repeated
     every_mark = False  # whether both splits are looked at there, whatever that costs
+    figure = "accuracy"  # what is judged
     rank = worker_group.RANK
 
     def __init__(self, folder):
@@ -109,12 +112,16 @@ class Trial(object):
             self.emit("progress", **fields)
 
     def judge(self, evaluate, split):
-        """Return the accuracy over a split; ``alive`` gives signs of life meanwhile."""
+        """Return the figure over a split; ``alive`` gives signs of life meanwhile."""
         Trial.judged = self
         try:
             return evaluate(split)
         finally:
             Trial.judged = None
+
+    def figures(self, validated, tested):
+        """Return the figures over both splits, by name."""
+        return {"val_" + self.figure: validated, "test_" + self.figure: tested}
 
     def stop_requested(self):
         """Check whether the host has created the stop file."""
@@ -258,16 +265,15 @@ def _run(trial, prepare, chunk, report, versions, began):
         train_time_s=last["train_time_s"],
     )
     # every trial reports the time that the test split takes; only some may look at its answers
-    test_accuracy, test_s = None, last["eval_s"] * trial.test_count / trial.validation_count
+    tested, test_s = None, last["eval_s"] * trial.test_count / trial.validation_count
     if trial.test:
         start = clock()
-        test_accuracy = trial.judge(evaluate, "test")
+        tested = trial.judge(evaluate, "test")
         test_s = clock() - start
     trial.emit(
         "result",
+        trial.figures(last["validated"], tested),
         iteration=last["iteration"],
-        val_accuracy=last["val_accuracy"],
-        test_accuracy=test_accuracy,
         test_time_s=test_s,
     )
 
@@ -275,9 +281,9 @@ def _run(trial, prepare, chunk, report, versions, began):
 def _train(trial, step, evaluate, max_chunk):
     """Train to the last iteration or until the stop file appears.
 
-    Returns the last checkpoint: iteration, train_time_s (evaluation not counted), val_accuracy
-    and eval_s, the seconds its evaluation took. Without marks nothing is evaluated, the end
-    included: only the time is asked for.
+    Returns the last checkpoint: iteration, train_time_s (evaluation not counted), validated, the
+    figure over the validation split, and eval_s, the seconds its evaluation took. Without marks
+    nothing is evaluated, the end included: only the time is asked for.
     """
     marks = [int(mark) for mark in str(trial.eval_at).split(",") if mark]
     ends = marks + [trial.iterations]
@@ -299,30 +305,29 @@ def _train(trial, step, evaluate, max_chunk):
             return {
                 "iteration": iteration,
                 "train_time_s": train_s,
-                "val_accuracy": None,
+                "validated": None,
                 "eval_s": 0.0,
             }
         # on the way, evaluation may not cost more than the training it follows
         due = iteration in marks and (trial.every_mark or train_s - seen_s >= eval_s)
         trial.progress(iteration=iteration, train_time_s=train_s, loss=loss)
         if over or due:
-            accuracy = trial.judge(evaluate, "validation")
-            test_accuracy = trial.judge(evaluate, "test") if trial.every_mark else None
+            validated = trial.judge(evaluate, "validation")
+            tested = trial.judge(evaluate, "test") if trial.every_mark else None
             trial.emit(
                 "checkpoint",
+                trial.figures(validated, tested),
                 iteration=iteration,
                 train_time_s=train_s,
                 loss=loss,
-                val_accuracy=accuracy,
-                test_accuracy=test_accuracy,
             )
-            _check_learning(trial, iteration, loss, accuracy)
+            _check_learning(trial, iteration, loss, validated)
             seen_s, eval_s = train_s, clock() - now
             if over:
                 return {
                     "iteration": iteration,
                     "train_time_s": train_s,
-                    "val_accuracy": accuracy,
+                    "validated": validated,
                     "eval_s": eval_s,
                 }
 
@@ -349,14 +354,18 @@ def _check_loss(trial, iteration, loss):
         raise Diverged("loss exploded to %.1f after %d iterations" % (loss, iteration))
 
 
-def _check_learning(trial, iteration, loss, accuracy):
+def _check_learning(trial, iteration, loss, figure):
     """Raise on hidden divergence: no NaN, the loss stays at that of guessing."""
-    chance = 1.0 / trial.classes
-    guessed = accuracy < min(1.5 * chance, chance + 0.05)  # of few classes, 5 points are learning
-    if guessed and loss > 0.98 * math.log(trial.classes) and iteration >= 200:
+    if trial.figure == "perplexity":
+        guessed, shown = math.log(figure) > GUESSED * math.log(trial.classes), "%.0f" % figure
+    else:
+        chance = 1.0 / trial.classes
+        # of few classes, 5 points are learning
+        guessed, shown = figure < min(1.5 * chance, chance + 0.05), "%.1f %%" % (100 * figure)
+    if guessed and loss > GUESSED * math.log(trial.classes) and iteration >= 200:
         raise Diverged(
-            "still no better than guessing after %d iterations (loss %.3f, accuracy %.1f %%)"
-            % (iteration, loss, 100 * accuracy)
+            "still no better than guessing after %d iterations (loss %.3f, %s %s)"
+            % (iteration, loss, trial.figure, shown)
         )
 
 

@@ -8,6 +8,7 @@ with worker_api.importing("mxnet"):
     import mxnet as mx
     import networks
     import numpy as np
+    import words
 
 import worker_data
 import worker_lenet
@@ -24,6 +25,8 @@ MODELS = {
 def prepare(trial):
     """Build the net; returns step and evaluate for the training loop."""
     mx.random.seed(trial.seed)
+    if trial.model == "lstm":
+        return words.prepare(trial)
     network, scale, shuffle = MODELS[trial.model]
     scores, first, rates, decay = network(trial)
     symbol = mx.sym.SoftmaxOutput(scores, name="softmax")

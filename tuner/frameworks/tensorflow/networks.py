@@ -8,12 +8,34 @@ rate, after so many iterations), and the learning rate of an iteration. Images a
 import functools
 import itertools
 
+import numpy as np
 import tensorflow as tf
 import worker_lenet
 import worker_networks
 
 CROP = 24  # side of what the CIFAR-10 tutorial cuts out of an image
 norm = functools.partial(tf.nn.lrn, depth_radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75)
+
+
+def channels_last(images, _=None):
+    """Images as TensorFlow takes them."""
+    return np.moveaxis(images, 1, 3)
+
+
+def crops(images, random=None):
+    """Parts of images, whitened; if ``random``, any part, flipped, lightened, of any contrast."""
+    count, room, side = len(images), images.shape[2] - CROP, CROP
+    above, left = random.randint(0, room + 1, (2, count)) if random else [[room // 2] * count] * 2
+    parts = np.lib.stride_tricks.sliding_window_view(images, (side, side), (2, 3))
+    parts = parts[np.arange(count), :, above, left]
+    if random:
+        flip, light, contrast = random.uniform(size=(3, count, 1, 1, 1)).astype(np.float32)
+        parts = np.where(flip < 0.5, parts[..., ::-1], parts) + (126 * light - 63)
+        means = parts.mean((2, 3), keepdims=True)
+        parts = means + (parts - means) * (0.2 + 1.6 * contrast)
+    parts = parts - parts.mean((1, 2, 3), keepdims=True)
+    deviations = parts.std((1, 2, 3), keepdims=True)
+    return channels_last(parts / np.maximum(deviations, parts[0].size ** -0.5))
 
 
 def convolve(maps, layer, padding="SAME"):

@@ -11,6 +11,7 @@ with worker_api.importing("tensorflow"):
     import networks
     import numpy as np
     import tensorflow as tf
+    import words
     from tensorflow.python.util import _pywrap_util_port as build
 
 import worker_data
@@ -21,41 +22,23 @@ TASKS = "/proc/self/task"  # a folder a thread
 _in_effect = {}
 
 
-def channels_last(images, _=None):
-    """Images as TensorFlow takes them."""
-    return np.moveaxis(images, 1, 3)
-
-
-def crops(images, random=None):
-    """Parts of images, whitened; if ``random``, any part, flipped, lightened, of any contrast."""
-    count, room, side = len(images), images.shape[2] - networks.CROP, networks.CROP
-    above, left = random.randint(0, room + 1, (2, count)) if random else [[room // 2] * count] * 2
-    parts = np.lib.stride_tricks.sliding_window_view(images, (side, side), (2, 3))
-    parts = parts[np.arange(count), :, above, left]
-    if random:
-        flip, light, contrast = random.uniform(size=(3, count, 1, 1, 1)).astype(np.float32)
-        parts = np.where(flip < 0.5, parts[..., ::-1], parts) + (126 * light - 63)
-        means = parts.mean((2, 3), keepdims=True)
-        parts = means + (parts - means) * (0.2 + 1.6 * contrast)
-    parts = parts - parts.mean((1, 2, 3), keepdims=True)
-    deviations = parts.std((1, 2, 3), keepdims=True)
-    return channels_last(parts / np.maximum(deviations, parts[0].size ** -0.5))
-
-
 # network, how it sees images, scale of a pixel's byte, reshuffled every epoch
 MODELS = {
-    "default": (networks.digits, channels_last, 1 / 255, True),
-    "default in colour": (networks.colours, crops, 1.0, True),
-    "lenet": (networks.lenet, channels_last, worker_lenet.SCALE, False),
-    "alexnet": (networks.alexnet, channels_last, 1 / 255, True),
-    "vgg": (networks.vgg, channels_last, 1 / 255, True),
-    "resnet50": (networks.resnet50, channels_last, 1 / 255, True),
+    "default": (networks.digits, networks.channels_last, 1 / 255, True),
+    "default in colour": (networks.colours, networks.crops, 1.0, True),
+    "lenet": (networks.lenet, networks.channels_last, worker_lenet.SCALE, False),
+    "alexnet": (networks.alexnet, networks.channels_last, 1 / 255, True),
+    "vgg": (networks.vgg, networks.channels_last, 1 / 255, True),
+    "resnet50": (networks.resnet50, networks.channels_last, 1 / 255, True),
 }
 
 
 def prepare(trial):
     """Build and compile the net; returns step and evaluate for the training loop."""
     group.meet(trial)
+    if trial.model == "lstm":
+        _in_effect["run"], *work = words.prepare(trial)
+        return work
     colour = trial.model == "default" and trial.channels == 3
     network, view, scale, shuffle = MODELS["default in colour" if colour else trial.model]
     layers, tested, scores, update, rate = network(trial)

@@ -6,6 +6,7 @@ with worker_api.importing("torch"):
     import networks
     import numpy as np
     import torch
+    import words
     from torch.nn import functional
 
 import group
@@ -34,6 +35,10 @@ def prepare(trial):
     # where BLAS is a library of its own, oneDNN's convolutions are a knob beside it
     torch.backends.mkldnn.set_flags(getattr(trial, "onednn", trial.blas == "onednn"))
     torch.manual_seed(trial.seed)
+    if trial.model == "lstm":
+        net, step, evaluate = words.prepare(trial)
+        _in_effect.update(net=net, blas_is_library=hasattr(trial, "onednn"))
+        return step, evaluate
     network, scale, mean, deviation, shuffle = MODELS[trial.model]
     form = FORMATS[trial.memory_format]
     net, optimizer, schedule = network(trial)
@@ -79,8 +84,8 @@ def report():
     """Return what is in effect according to PyTorch, and to BLAS where that is a library."""
     # of one channel or one pixel both formats are the same
     shapes = [each for each in _in_effect["net"].parameters() if each.dim() == 4]
-    telling = next(each for each in shapes if each.shape[1] > 1 and each.shape[2] > 1)
-    last = telling.is_contiguous(memory_format=torch.channels_last)
+    telling = [each for each in shapes if each.shape[1] > 1 and each.shape[2] > 1][:1]
+    last = any(each.is_contiguous(memory_format=torch.channels_last) for each in telling)
     onednn = torch._C._get_mkldnn_enabled()
     if _in_effect["blas_is_library"]:
         found = dict(worker_api.blas_report(), onednn=onednn)
