@@ -183,9 +183,13 @@ def reference_command(words: Sequence[str]) -> int:
     found, path = record_reference(
         *(each for each in words if each not in own), **read_words(own, {"seeds": int, "to": str})
     )
-    spread = f", {100 * stdev(found.test_accuracies):.2f} between seeds" if found.runs[1:] else ""
+    quality, spread = found.quality, ""
+    if found.runs[1:]:
+        deviation = abs(quality.gain_in_unit(stdev(found.test_accuracies)))
+        unit = " %" if quality.is_perplexity else ""
+        spread = f", {deviation:.2f}{unit} between seeds"
     print(
-        f"{found.name}: {100 * found.test_accuracy:.2f} % test accuracy over "
+        f"{found.name}: {quality.shown_test(found.test_accuracy)} over "
         f"{len(found.runs)} seeds{spread}\n{path}"
     )
     return 0

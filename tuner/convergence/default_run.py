@@ -107,8 +107,9 @@ def with_reference(result: TrialResult, reference: Reference) -> KnownDefault:
         reference.completed(result),
         (*reference.test_accuracies, *fresh),
         reference,
-        f"The default's accuracy is that of a {reference.words}, as the first part of its "
-        "training here matched the recording. Its time comes from its rate on this machine.",
+        f"The default's {result.quality.name} is that of a {reference.words}, as the first part "
+        "of its training here matched the recording. Its time comes from its rate on this "
+        "machine.",
     )
 
 

@@ -21,6 +21,7 @@ from tuner.config.catalogue import framework_roots, project_folder, tuner_home
 from tuner.values.distributions import upper_quantile
 from tuner.values.errors import ConfigError
 from tuner.values.exchange import lossy
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.trial import ENDED_ITSELF, Checkpoint, Params, TrialResult, TrialStatus
 
 _NOT_THE_FRAMEWORK = ("python", "numpy", "lua")  # versions that may differ
@@ -30,6 +31,7 @@ _MIN_IMAGES = 3.0  # the same in images
 _SHIFT_OF_SPREAD = 0.5  # the same as a part of the standard deviation between seeds
 _OUTSIDE = 0.001  # share of runs converging as recorded that are outside the band at a look
 _MIN_SPREAD = 0.001  # accuracy; a few seeds may happen to agree
+_LAST = ("runs", "quality")  # fields that a file has in another form
 _WIDE = 10.0  # standard deviations, where a single seed shows no spread
 
 
@@ -67,6 +69,7 @@ class Reference:
         versions: Versions of framework and libraries, as the worker reported them.
         machine: Facts of the machine it was recorded on; times are not recorded.
         runs: One run per seed.
+        quality: What their accuracies are scores of.
     """
 
     framework: str
@@ -78,6 +81,7 @@ class Reference:
     versions: Mapping[str, str]
     machine: Mapping[str, str]
     runs: tuple[ReferenceRun, ...] = ()
+    quality: Quality = ACCURACY
 
     @property
     def name(self) -> str:
@@ -183,6 +187,7 @@ class Reference:
             looks: Looks of the training's first part, on the validation split.
             images: Images that accuracy is measured on; a few of them are no shift.
         """
+        quality = self.quality
         own, common = self.looks_of(seed), self.in_common(seed, looks)
         if not common:
             return ""
@@ -191,17 +196,17 @@ class Reference:
         shift = statistics.fmean(shifts)
         if abs(shift) > max(_MIN_SHIFT, _SHIFT_OF_SPREAD * spread, _MIN_IMAGES / images):
             return (
-                f"its validation accuracy is {100 * shift:+.2f} points from the recorded curve "
-                f"of seed {seed} over {len(common)} looks until iteration "
+                f"its validation {quality.name} is {quality.shown_gain(shift)} from the recorded "
+                f"curve of seed {seed} over {len(common)} looks until iteration "
                 f"{common[-1].iteration:,}"
             )
         for each in common:
             low, high = self.band(each.iteration)
             if not low <= each.val_accuracy <= high:
                 return (
-                    f"after {each.iteration:,} iterations its validation accuracy is "
-                    f"{100 * each.val_accuracy:.2f} %, recorded were "
-                    f"{100 * low:.2f} to {100 * high:.2f} %"
+                    f"after {each.iteration:,} iterations its validation {quality.name} is "
+                    f"{quality.shown(each.val_accuracy)}, recorded were "
+                    f"{quality.shown_range(low, high)}"
                 )
         return ""
 
@@ -278,7 +283,9 @@ class Reference:
 
     def to_json(self) -> str:
         """Serialise, one run per line; ``from_json`` reads it back to an equal value."""
-        head = {name: value for name, value in _fields(self).items() if name != "runs"}
+        head = {name: each for name, each in _fields(self).items() if name not in _LAST}
+        if self.quality != ACCURACY:
+            head["quality"] = asdict(self.quality)
         lines = [
             f" {json.dumps(name)}: {json.dumps(value, default=dict)}"
             for name, value in head.items()
@@ -302,7 +309,8 @@ class Reference:
             ReferenceRun(int(each["seed"]), tuple(Accuracies(*look) for look in each["looks"]))
             for each in raw.pop("runs")
         )
-        return cls(**raw, runs=runs)
+        quality = Quality(**raw.pop("quality", {}))
+        return cls(**raw, runs=runs, quality=quality)
 
 
 def _fields(reference: Reference) -> dict[str, Any]:

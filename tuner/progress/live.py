@@ -24,6 +24,7 @@ from tuner.progress.wording import (
     format_seconds,
     printable,
 )
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.results import least_of_interest
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
@@ -188,8 +189,12 @@ class LiveProgress(StudyProgress):
             rows.append((trial.title, iteration / wanted if wanted else None, text))
         return rows
 
+    @property
+    def _quality(self) -> Quality:
+        return next((each.quality for each in self._recent), ACCURACY)
+
     def _trials_table(self) -> Table:
-        table = _table("last trials", "status", ABBREVIATED)
+        table = _table("last trials", self._quality, "status", ABBREVIATED)
         for each in self._recent:
             status = "" if each.status is TrialStatus.COMPLETE else each.status.value
             if each.reason and not each.usable:
@@ -198,7 +203,8 @@ class LiveProgress(StudyProgress):
         return table
 
     def _front_table(self) -> Table:
-        table = _table("front so far, on the validation split", "against the default", ABBREVIATED)
+        title = "front so far, on the validation split"
+        table = _table(title, self._quality, "against the default", ABBREVIATED)
         rows = _spread(_worth(self._front, self._default), _FRONT_ROWS)
         lossless = _lossless(self._front, self._default)
         first = [each for each in (self._default, lossless) if each is not None]
@@ -210,11 +216,11 @@ class LiveProgress(StudyProgress):
         return table
 
 
-def _table(title: str, *elastic: str) -> Table:
+def _table(title: str, quality: Quality, *elastic: str) -> Table:
     """Make a table that shortens its ``elastic`` columns in narrow terminals, never figures."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="dim")
     table.add_column("trial", no_wrap=True, min_width=9)
-    for name in ("accuracy %", "train time s"):
+    for name in (quality.heading.replace(",", ""), "train time s"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in elastic:
         table.add_column(Text(name, no_wrap=True, overflow="ellipsis"))
@@ -233,7 +239,7 @@ def _figures(result: TrialResult) -> tuple[str, str]:
     accuracy = result.test_accuracy if result.test_accuracy is not None else result.val_accuracy
     seconds = result.measurement.train_time_s if result.measurement else None
     return (
-        "-" if accuracy is None else f"{100 * accuracy:.2f}",
+        "-" if accuracy is None else f"{result.quality.in_unit(accuracy):.2f}",
         "-" if seconds is None else format_seconds(seconds),
     )
 
@@ -246,16 +252,18 @@ def _against(result: TrialResult, default: TrialResult | None) -> str:
     words = []
     if mine.get("train_time_s") and "train_time_s" in theirs:
         words.append(f"{theirs['train_time_s'] / mine['train_time_s']:.1f}x as fast")
-    if "val_accuracy" in mine and "val_accuracy" in theirs:
-        gain = 100 * (mine["val_accuracy"] - theirs["val_accuracy"])
-        words.append(f"{gain:+.2f} points")
+    if default and None not in (result.val_accuracy, default.val_accuracy):
+        gain = (result.val_accuracy or 0.0) - (default.val_accuracy or 0.0)
+        words.append(result.quality.shown_gain(gain))
     return ", ".join(words)
 
 
 def _worth(front: Sequence[TrialResult], default: TrialResult | None) -> list[TrialResult]:
     """Return the front without points that make many times the default's errors."""
     known = default.val_accuracy if default else None
-    least = 0.0 if known is None else least_of_interest(known)
+    if default is None or known is None:
+        return list(front)
+    least = least_of_interest(known, default.quality)
     return [each for each in front if each.val_accuracy is None or each.val_accuracy >= least]
 
 
@@ -276,7 +284,7 @@ def _lossless(front: Sequence[TrialResult], default: TrialResult | None) -> Tria
 def _kept(default: TrialResult | None) -> str:
     """Return the claim on accuracy: weaker if only the default's first part was trained."""
     part = default and default.status is TrialStatus.COMPLETE and default.reason
-    return "as accurate" if part else "no loss"
+    return f"as {default.quality.good}" if default and part else "no loss"
 
 
 def _spread(front: Sequence[TrialResult], most: int) -> list[TrialResult]:

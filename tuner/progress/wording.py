@@ -88,11 +88,11 @@ def describe_outcome(result: TrialResult) -> str:
     """Describe the outcome of a trial: "accuracy 98.61 %, 21.3 s", or its status and reason."""
     if not result.usable or result.measurement is None:
         return f"{result.status.value}: {printable(result.reason)}".rstrip(": ")
-    words = []
+    words, quality = [], result.quality
     if result.test_accuracy is not None:
-        words.append(f"test accuracy {result.test_accuracy:.2%}".replace("%", " %"))
+        words.append(f"test {quality.name} {quality.shown(result.test_accuracy)}")
     elif result.val_accuracy is not None:
-        words.append(f"accuracy {result.val_accuracy:.2%}".replace("%", " %"))
+        words.append(f"{quality.name} {quality.shown(result.val_accuracy)}")
     words.append(f"{format_seconds(result.measurement.train_time_s)} s")
     if result.trial.share < 1:
         words.append(f"projected from {100 * result.trial.share:.3g} % of the iterations")

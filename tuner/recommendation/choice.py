@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.recommendation.evidence import MARGIN, Evidence, percent
+from tuner.recommendation.evidence import MARGIN, Evidence, shown
 from tuner.values.errors import ConfigError, NothingRecommended
 from tuner.values.trial import Params, ParamValue
 
@@ -273,7 +273,7 @@ def _costs(point: Evidence) -> str:
     whose = f" with {point.framework}" if point.framework else ""
     return (
         f"{point.train_time_s:.1f} s and {point.memory_mb:.0f} MiB for "
-        f"{percent(point.test_accuracy)}{whose}"
+        f"{shown(point.quality, point.test_accuracy)}{whose}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from tuner.recommendation.layouts import Layouts
 from tuner.tracking import StudyRecord
 from tuner.values.errors import DamagedStudy
 from tuner.values.exchange import changes
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.trial import Interval, Params, group_size
 from tuner.values.verified import Role
 
@@ -52,6 +53,7 @@ class Evidence:
         like: The shipped data set whose defaults those of the user's own data are taken from.
         digest: Digest of the images and their split.
         layouts: What the race of its study measured.
+        quality: What the accuracies here are scores of; ``figures`` has the plain figures.
     """
 
     params: Params
@@ -76,6 +78,7 @@ class Evidence:
     like: str = ""
     digest: str = ""
     layouts: Layouts = field(default_factory=Layouts)
+    quality: Quality = ACCURACY
 
     @cached_property
     def id(self) -> str:
@@ -133,7 +136,7 @@ class Evidence:
     @cached_property
     def test_accuracy(self) -> Interval:
         """Test accuracy with its interval, fractions 0–1."""
-        return _interval(self.figures["test_accuracy"])
+        return _scores(self.quality.score, self.figures[f"test_{self.quality.name}"])
 
     @cached_property
     def is_default(self) -> bool:
@@ -153,13 +156,16 @@ class Evidence:
     @cached_property
     def accuracy_gain(self) -> Interval:
         """Test accuracy minus the default's, a fraction; 0 for the default."""
-        return Interval(0, 0, 0) if self.is_default else _interval(self._versus["accuracy_gain"])
+        if self.is_default:
+            return Interval(0, 0, 0)
+        return _scores(self.quality.gain_of, self._versus[self.quality.gain_key])
 
     @cached_property
     def default_accuracy(self) -> float:
         """Measured test accuracy of its default, fraction 0–1; 0 if not on record."""
         own = self.figures if self.is_default else self.default
-        return float(own["test_accuracy"]["value"]) if own else 0.0
+        name, score = f"test_{self.quality.name}", self.quality.score
+        return score(float(own[name]["value"])) if own else 0.0
 
     @cached_property
     def role(self) -> str:
@@ -211,7 +217,7 @@ class Evidence:
 
     @property
     def _words(self) -> str:
-        measured = f"accuracy {percent(self.test_accuracy)}"
+        measured = f"{self.quality.name} {shown(self.quality, self.test_accuracy)}"
         if self.default_part:
             return f"{measured}; what the default reaches at its end is not known"
         if self.is_default:
@@ -221,8 +227,9 @@ class Evidence:
         if self.no_loss:
             confidence = float(self.figures.get("confidence", VerifyConfig.confidence))
             return (
-                f"{lead or 'no loss: '}a loss of more than {100 * self.margin:g} points is ruled "
-                f"out at {100 * confidence:g} % confidence, {self._runs_compared}"
+                f"{lead or 'no loss: '}a loss of more than "
+                f"{self.quality.shown_loss(self.margin)} is ruled out at "
+                f"{100 * confidence:g} % confidence, {self._runs_compared}"
             )
         partly = "" if self._against_whole_default else ", which was trained only in part"
         return f"{lead}{measured}, {self.difference}{partly}"
@@ -230,13 +237,15 @@ class Evidence:
     @property
     def difference(self) -> str:
         """Difference between its accuracy and the default's, in words."""
-        gain = 100 * self.accuracy_gain.value
-        return f"{abs(gain):.2f} points {'above' if gain > 0 else 'below'} the default"
+        gain = self.quality.gain_in_unit(self.accuracy_gain.value)
+        side = "above" if gain > 0 else "below"
+        return f"{abs(gain):.2f} {self.quality.gain_unit} {side} the default"
 
     @property
     def _runs_compared(self) -> str:
-        own = self.figures.get("accuracy_from") or _runs(self.figures)
-        known_from = self.default.get("accuracy_from") or self.reference
+        name = f"{self.quality.name}_from"
+        own = self.figures.get(name) or _runs(self.figures)
+        known_from = self.default.get(name) or self.reference
         return f"{own} against the default's ({known_from or _runs(self.default)})"
 
     @property
@@ -259,7 +268,7 @@ class Evidence:
         """
         if self.role == Role.RUNTIME_ONLY.value or not self.default.get("projected"):
             return True
-        return bool(self.reference or self.default.get("accuracy_from"))
+        return bool(self.reference or self.default.get(f"{self.quality.name}_from"))
 
     def summary(self) -> dict[str, Any]:
         """Return a summary as plain values: role, params, accuracy, time and memory."""
@@ -268,15 +277,23 @@ class Evidence:
             "role": self.role,
             "no_loss": self.no_loss,
             "params": dict(self.params),
-            "test_accuracy": self.accuracy,
+            f"test_{self.quality.name}": self.quality.figure(self.accuracy),
             "train_time_s": self.train_time_s,
             "peak_memory_mb": self.memory_mb,
         }
 
 
-def percent(accuracy: Interval) -> str:
-    """Format an accuracy with its interval: ``97.07 % (96.74-97.40)``."""
-    return f"{100 * accuracy.value:.2f} % ({100 * accuracy.low:.2f}-{100 * accuracy.high:.2f})"
+def shown(quality: Quality, score: Interval) -> str:
+    """Format a score with its interval: ``97.07 % (96.74-97.40)``, ``115.20 (113.90-116.52)``."""
+    ends = sorted(quality.in_unit(each) for each in (score.low, score.high))
+    return f"{quality.shown(score.value)} ({ends[0]:.2f}-{ends[1]:.2f})"
+
+
+def _scores(convert: Callable[[float], float], entry: Mapping[str, float | None]) -> Interval:
+    """Parse an interval of plain figures of ``front.json``, as scores or their differences."""
+    plain = _interval(entry)
+    value, *ends = (convert(each) for each in (plain.value, plain.low, plain.high))
+    return Interval(value, min(ends), max(ends))
 
 
 def _interval(entry: Mapping[str, float | None]) -> Interval:
@@ -328,6 +345,8 @@ def _evidence_of(record: StudyRecord) -> list[Evidence]:
     cores = str(front["machine"].get("cores", "")).split()
     data: Mapping[str, Any] = front.get("dataset_facts") or {}
     layouts = Layouts.of(front)
+    said: Mapping[str, Any] = front.get("quality") or {}
+    quality = Quality(str(said.get("name", "accuracy")), int(said.get("words", 0)))
     return [
         Evidence(
             params=point["params"],
@@ -345,7 +364,8 @@ def _evidence_of(record: StudyRecord) -> list[Evidence]:
             cores=int(cores[0]) if cores and cores[0].isdecimal() else 0,
             jobs_per_host=int(front["machine"].get("jobs_per_host", 1)),
             default=default,
-            margin=float(front.get("accuracy_margin", MARGIN)),
+            margin=quality.loss_of(float(front.get(f"{quality.name}_margin", MARGIN))),
+            quality=quality,
             reference=str(front.get("reference") or ""),
             default_part=str(front.get("default_part") or ""),
             sandboxed=front["machine"].get("sandbox") != "off",

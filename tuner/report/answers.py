@@ -9,8 +9,6 @@ from tuner.values.exchange import changes
 from tuner.values.results import StudyResult, least_of_interest
 from tuner.values.verified import Answers, Role, Verified
 
-MOST_ACCURATE = "most accurate"
-SAME_ACCURACY = "same accuracy"
 FIRST_PART = "first part"
 
 _MAX_TRADE_OFFS = 3
@@ -19,7 +17,6 @@ _ROLES = {
     Role.DEFAULT: "reference",
     Role.RUNTIME_ONLY: "tried for runtime only",
     Role.NO_LOSS: "tried for no loss",
-    Role.ACCURACY: "tried for accuracy",
     Role.TRADE_OFF: "trade-off",
 }
 
@@ -29,8 +26,8 @@ class Answer:
     """One answer.
 
     Attributes:
-        label: The question: "No loss", "Runtime only" or "Most accurate"; "Same accuracy" if
-            only the first part of the default is known.
+        label: The question: "No loss", "Runtime only" or "Most accurate" ("Lowest perplexity");
+            "Same accuracy" if only the first part of the default is known.
         figure: The answer in its shortest form: "6.1x", "+0.21 points", "not proven".
         text: The rest of the sentence.
         point: The proven configuration; ``None`` if nothing was proven.
@@ -78,18 +75,19 @@ def roles(result: StudyResult, point: Verified) -> str:
         return ", ".join(found)
     if result.default_part and point.is_default:
         return FIRST_PART
-    return _ROLES[Role.DEFAULT if point.is_default else point.role]
+    role = Role.DEFAULT if point.is_default else point.role
+    return f"tried for {point.quality.name}" if role is Role.ACCURACY else _ROLES[role]
 
 
 def labels(result: StudyResult, point: Verified) -> list[str]:
     """Return the answers that a verified configuration gives, in lower case: ["no loss"]."""
     if result.default_part:
-        return [SAME_ACCURACY] if point is same_accuracy(result) else []
+        return [point.quality.same] if point is same_accuracy(result) else []
     found = result.answers
     pairs = (
         ("no loss", found.no_loss),
         ("runtime only", found.runtime_only),
-        (MOST_ACCURATE, found.most_accurate),
+        (point.quality.best, found.most_accurate),
     )
     return [label for label, answer in pairs if answer is point]
 
@@ -132,7 +130,7 @@ def trade_offs(result: StudyResult) -> list[Verified]:
     default = verified_default(result)
     if default is None:
         return []
-    least = least_of_interest(default.test_accuracy.value)
+    least = least_of_interest(default.test_accuracy.value, default.quality)
     best = result.answers.no_loss or same_accuracy(result)
     fast_enough = best.speedup if best else 1.0
     priced = [
@@ -161,41 +159,45 @@ def further_lines(result: StudyResult) -> list[str]:
 def priced_words(point: Verified) -> str:
     """Describe a speed-up and its price: "57.6x faster at -1.95 points"."""
     doubt = "" if point.is_worse else " (not significant)"
-    return f"{point.speedup:.1f}x faster at {100 * point.gain:+.2f} points{doubt}"
+    return f"{point.speedup:.1f}x faster at {point.quality.shown_gain(point.gain)}{doubt}"
 
 
 def _same_accuracy(result: StudyResult, default: Verified) -> Answer:
     """Return the answer about what reaches the accuracy of the default's first part sooner."""
-    label, point = "Same accuracy", same_accuracy(result)
+    quality = default.quality
+    label, point = quality.same.capitalize(), same_accuracy(result)
     if point is None:
         text = (
-            "nothing is proven to be faster and as accurate as the default after "
+            f"nothing is proven to be faster and as {quality.good} as the default after "
             f"{result.default_part}."
         )
         return Answer(label, "not proven", text, None)
     text = (
         f"{_subject(point, default)} trains {point.speedup:.1f}x faster "
-        f"({_times(point, default)}) to {_percent(point)} test accuracy; the default reaches "
-        f"{_percent(default)} after {result.default_part}.{_changed(point)}"
+        f"({_times(point, default)}) to {_test(point)}; the default reaches "
+        f"{_figure(default)} after {result.default_part}.{_changed(point)}"
     )
     return Answer(label, f"{point.speedup:.1f}x", text, point)
 
 
 def _no_loss(result: StudyResult, default: Verified) -> Answer:
     label, point = "No loss", result.answers.no_loss
-    margin = f"a loss of more than {100 * result.accuracy_margin:g} points"
+    quality = default.quality
+    margin = f"a loss of more than {quality.shown_loss(result.accuracy_margin)}"
     if point is None:
-        text = "no faster configuration is proven to keep the accuracy."
+        text = f"no faster configuration is proven to keep the {quality.name}."
         best = best_tried(result)
         if best is not None:
             doubt = "" if best.is_worse else f", where {margin} is not ruled out"
-            text += f" The best that was tried is {_subject(best, default)}: {_percent(best)}, "
-            text += f"{100 * best.gain:+.2f} points{doubt}."
+            text += f" The best that was tried is {_subject(best, default)}: {_figure(best)}, "
+            text += f"{quality.shown_gain(best.gain)}{doubt}."
         return Answer(label, "not proven", text + _too_short(result, default), None)
     kept = f"{_accuracies(point, default)}; {margin} is ruled out at "
     kept += f"{100 * point.confidence:g} % confidence"
     if point.accuracy_from:  # by construction
-        kept = f"its accuracy ({_percent(default)}), as nothing but the runtime setting differs"
+        kept = (
+            f"its {quality.name} ({_figure(default)}), as nothing but the runtime setting differs"
+        )
     text = (
         f"{_subject(point, default)} trains {point.speedup:.1f}x faster than the default of "
         f"{result.title} ({_times(point, default)}) at {kept}.{_changed(point)}"
@@ -234,21 +236,23 @@ def _runtime_only(result: StudyResult, default: Verified) -> Answer:
 
 
 def _accurate(result: StudyResult, default: Verified) -> Answer:
-    label, point = "Most accurate", result.answers.most_accurate
+    quality, point = default.quality, result.answers.most_accurate
+    label = quality.best.capitalize()
     if point is None:
-        text = f"the default itself ({_percent(default)}); nothing was proven to be more accurate."
+        text = (
+            f"the default itself ({_figure(default)}); nothing was proven to be {quality.better}."
+        )
         return Answer(label, "the default", text, None)
-    text = (
-        f"{_subject(point, default)} reaches {_accuracies(point, default)} "
-        f"({100 * point.gain:+.2f} points), {_pace(point)}.{_changed(point)}"
-    )
-    return Answer(label, f"{100 * point.gain:+.2f} points", text, point)
+    gain = quality.shown_gain(point.gain)
+    reached = f"{_subject(point, default)} reaches {_accuracies(point, default)}"
+    text = f"{reached} ({gain}), {_pace(point)}.{_changed(point)}"
+    return Answer(label, gain, text, point)
 
 
 def _changed(point: Verified) -> str:
     """Say that a lossy exchange changes what is learned, and what the accuracy rests on."""
     words = changes(point.params)
-    return f" Its {words}; the accuracy is that of {point.full_runs} such runs." if words else ""
+    return f" Its {words}; the {point.quality.name} is that of {point.full_runs} such runs." if words else ""
 
 
 def _subject(point: Verified, default: Verified) -> str:
@@ -270,11 +274,15 @@ def _seconds(point: Verified) -> str:
 
 
 def _accuracies(point: Verified, default: Verified) -> str:
-    return f"{_percent(point)} test accuracy against {_percent(default)}"
+    return f"{_test(point)} against {_figure(default)}"
 
 
-def _percent(point: Verified) -> str:
-    return f"{100 * point.test_accuracy.value:.2f} %"
+def _test(point: Verified) -> str:
+    return point.quality.shown_test(point.test_accuracy.value)
+
+
+def _figure(point: Verified) -> str:
+    return point.quality.shown(point.test_accuracy.value)
 
 
 def _pace(point: Verified) -> str:
@@ -295,20 +303,21 @@ def study_metrics(result: StudyResult) -> dict[str, float]:
         ``best_accuracy``, ``default_train_time_s``, ``default_accuracy`` (accuracies as
         fractions), all absent if nothing was verified; ``same_accuracy_speedup`` if only the
         first part of the default is known (the default's figures are then those of that part);
-        ``elapsed_s``, ``trials``.
+        ``elapsed_s``, ``trials``. Of a text, perplexity takes the place of accuracy, and
+        ``no_loss_perplexity_ratio`` that of the gain: the perplexity divided by the default's.
     """
     figures = {"elapsed_s": result.elapsed_s, "trials": float(len(result.trials))}
     default, found = verified_default(result), result.answers
     if default is None:
         return figures
-    lossless = found.no_loss or default
+    lossless, quality, best = found.no_loss or default, default.quality, found.most_accurate
     if result.default_part:
-        figures["same_accuracy_speedup"] = (same_accuracy(result) or default).speedup
+        figures[f"same_{quality.name}_speedup"] = (same_accuracy(result) or default).speedup
     return figures | {
         "no_loss_speedup": lossless.speedup,
-        "no_loss_accuracy_gain": lossless.gain,
+        f"no_loss_{quality.gain_key}": quality.plain_gain(lossless.gain),
         "runtime_only_speedup": (found.runtime_only or default).speedup,
-        "best_accuracy": (found.most_accurate or default).test_accuracy.value,
+        f"best_{quality.name}": quality.figure((best or default).test_accuracy.value),
         "default_train_time_s": default.train_time_s.value,
-        "default_accuracy": default.test_accuracy.value,
+        f"default_{quality.name}": quality.figure(default.test_accuracy.value),
     }

@@ -9,7 +9,9 @@ from collections import Counter
 from typing import Any
 
 from tuner.report.answers import proven, same_accuracy
+from tuner.report.wording import in_unit, plain_gain
 from tuner.values.exchange import lossy
+from tuner.values.quality import Quality
 from tuner.values.results import StudyResult
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.trial import Interval, TrialResult
@@ -25,12 +27,15 @@ def front_json(result: StudyResult) -> dict[str, Any]:
     seconds, ``*_bytes``, ``*_mb`` MiB, ``*_pct`` percent of the trial's cores. Accuracies are
     fractions 0–1, and gains differences of them. ``speedup`` is a ratio (2.0 is twice as fast as
     the default). ``cpu_ratio`` and ``memory_ratio`` are costs divided by the default's (0.5 is
-    half). An interval is ``{"value", "low", "high"}`` in the unit of its name, at the
-    ``confidence`` of its entry in ``verified``; ``iteration_s`` at 95 %. A value that was not
-    measured is ``null`` or absent.
+    half). Of a text, ``perplexity`` takes the place of ``accuracy`` in all names;
+    ``perplexity_ratio``, a perplexity divided by the default's, that of ``accuracy_gain``; and
+    ``perplexity_margin``, a part of the default's, that of ``accuracy_margin``. An interval is
+    ``{"value", "low", "high"}`` in the unit of its name, at the ``confidence`` of its entry in
+    ``verified``; ``iteration_s`` at 95 %. A value that was not measured is ``null`` or absent.
 
     Returns:
         ``study_id``, ``framework``, ``title``, ``dataset``, ``dataset_facts``, ``model``,
+        ``quality`` (``name``: ``accuracy``, or ``perplexity`` over so many ``words``),
         ``objectives``, ``constraints``; ``default`` (trial 0: ``name``, ``trial_number``,
         ``params``, ``metrics``, ``projected``, ``disturbed``; ``null`` before it has ended);
         ``answers`` (the ``name`` of the verified configuration for each of ``no_loss``,
@@ -57,10 +62,12 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``discarded_measurements``; ``machine``, ``runtime``, ``versions``, ``budget``,
         ``warnings``, ``started``, ``elapsed_s``, ``complete``, ``command``.
     """
-    default = result.default
+    default, quality = result.default, result.quality
     document = {
         "schema": SCHEMA,
         **{name: getattr(result, name) for name in _AS_THEY_ARE},
+        "quality": dataclasses.asdict(quality),
+        f"{quality.name}_margin": quality.plain_loss(result.accuracy_margin),
         "objectives": [
             {"name": each.name, "metric": each.metric, "direction": each.direction.value}
             for each in result.objectives
@@ -84,7 +91,7 @@ def front_json(result: StudyResult) -> dict[str, Any]:
 _AS_THEY_ARE = (
     "study_id", "framework", "title", "dataset", "dataset_facts", "model", "constraints",
     "machine", "runtime", "warnings", "started", "elapsed_s", "budget", "complete", "command",
-    "accuracy_margin", "reference", "default_part", "notes",
+    "reference", "default_part", "notes",
 )  # fmt: skip
 
 
@@ -93,6 +100,9 @@ def _answers(result: StudyResult) -> dict[str, str | None]:
     answers = proven(result)
     found = {each.name: getattr(answers, each.name) for each in dataclasses.fields(answers)}
     found["same_accuracy"] = same_accuracy(result) if result.default_part else None
+    if result.quality.is_perplexity:
+        found["lowest_perplexity"] = found.pop("most_accurate")
+        found["same_perplexity"] = found.pop("same_accuracy")
     return {question: point.name if point else None for question, point in found.items()}
 
 
@@ -127,28 +137,35 @@ def _trial(result: TrialResult) -> dict[str, Any]:
 
 
 def _verified(point: Verified) -> dict[str, Any]:
+    quality = point.quality
     figures: dict[str, Any] = {
         name: _interval(value) if isinstance(value, Interval) else value
         for name in point.__dataclass_fields__
-        if name != "against_default"
+        if name not in ("against_default", "quality")
         for value in [getattr(point, name)]
     }
+    if quality.is_perplexity:
+        del figures["test_accuracy"]
+        figures["test_perplexity"] = _interval(in_unit(quality, point.test_accuracy))
+        figures["perplexity_from"] = figures.pop("accuracy_from")
+        if point.composed:
+            figures["composed"] = (point.composed[0], quality.figure(point.composed[1]))
     versus = point.against_default
     told = {"verdict": point.verdict, "changes_learning": lossy(point.params) is not None}
-    return {**figures, **told, "comparison": _comparison(versus)}
+    return {**figures, **told, "comparison": _comparison(versus, quality)}
 
 
-def _comparison(versus: Comparison | None) -> dict[str, Any] | None:
+def _comparison(versus: Comparison | None, quality: Quality) -> dict[str, Any] | None:
     if versus is None:
         return None
     return {
         "speedup": _interval(versus.speedup),
         "speedup_p": versus.speedup_p,
-        "accuracy_gain": _interval(versus.accuracy_gain),
-        "accuracy_p": versus.accuracy_p,
+        quality.gain_key: _interval(plain_gain(quality, versus.accuracy_gain)),
+        f"{quality.name}_p": versus.accuracy_p,
         "no_loss": versus.no_loss,
         "no_loss_looks": versus.no_loss_looks,
-        "accuracy_kept": versus.no_loss,
+        **({} if quality.is_perplexity else {"accuracy_kept": versus.no_loss}),
         "cpu_ratio": _cost(versus.cpu),
         "memory_ratio": _cost(versus.memory),
     }

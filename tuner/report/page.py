@@ -15,7 +15,7 @@ from tuner.report import plots
 from tuner.report.answers import Answer, further_lines, three_answers
 from tuner.report.front import framework_versions
 from tuner.report.growth import view_growth
-from tuner.report.view import FrontView, limit, quantity, rounded, view_front
+from tuner.report.view import FrontView, is_accuracy, limit, quantity, rounded, view_front
 from tuner.report.wording import (
     NOT_VERIFIED,
     count,
@@ -28,6 +28,7 @@ from tuner.report.wording import (
     verified_rows,
 )
 from tuner.values.groups import Group
+from tuner.values.quality import Quality
 from tuner.values.results import StudyResult
 from tuner.values.trial import UNSET, ParamValue, TrialResult
 
@@ -125,7 +126,8 @@ def _plots(result: StudyResult) -> Iterator[Plot]:
     if plots.curve_trials(result):
         caption = "Each point is a checkpoint on the validation split."
         figure = plots.curves_figure(result)
-        yield make_plot("curves", "Accuracy while training", caption, figure)
+        title = f"{result.quality.name.capitalize()} while training"
+        yield make_plot("curves", title, caption, figure)
     if result.runtimes is not None:
         caption = (
             "Microseconds an image takes to train, from short probes in warm workers; an empty "
@@ -194,11 +196,18 @@ def _front_caption(result: StudyResult, view: FrontView) -> str:
             "larger marks are on the front over all of them."
         )
     if view.hidden:
-        far = f", which begins at {rounded(view.y_range[0])} %" if view.floor is not None else ""
-        words.append(
-            f"{count(view.hidden, 'point')} outside the picture{far}: double-click shows all."
-        )
+        outside = f"{count(view.hidden, 'point')} outside the picture{_edge(view)}"
+        words.append(f"{outside}: double-click shows all.")
     return " ".join(words)
+
+
+def _edge(view: FrontView) -> str:
+    """Tell where the picture ends, beyond which nothing is of interest."""
+    if view.floor is None:
+        return ""
+    if is_accuracy(view.y):
+        return f", which begins at {rounded(view.y_range[0])} %"
+    return f", which ends at {rounded(view.y_range[1])}"
 
 
 def _param_names(result: StudyResult) -> list[str]:
@@ -211,7 +220,7 @@ def _param_names(result: StudyResult) -> list[str]:
 def _trial_row(trial: TrialResult, on_front: bool) -> dict[str, object]:
     """Return one row of the trials' table: printed texts and the values to sort by."""
     measured = trial.measurement
-    cells: list[tuple[str, object]] = [_number(_percent(trial.val_accuracy), 2)]
+    cells: list[tuple[str, object]] = [_score(trial.quality, trial.val_accuracy)]
     if measured is not None:
         figures = (
             measured.train_time_s, measured.wall_time_s, measured.cpu_user_s,
@@ -233,14 +242,14 @@ def _trial_row(trial: TrialResult, on_front: bool) -> dict[str, object]:
         "front": on_front,
         "params": {name: _param(value) for name, value in trial.params.items()},
         "cells": cells,
-        "test_accuracy": _number(_percent(trial.test_accuracy), 2)[0],
+        "test_accuracy": _score(trial.quality, trial.test_accuracy)[0],
         "remarks": list(_remarks(trial)),
         "log": trial.log_tail,
     }
 
 
-def _percent(fraction: float | None) -> float | None:
-    return None if fraction is None else 100 * fraction
+def _score(quality: Quality, score: float | None) -> tuple[str, object]:
+    return _number(None if score is None else quality.in_unit(score), 2)
 
 
 def _number(value: float | None, digits: int) -> tuple[str, object]:
@@ -261,9 +270,9 @@ def _remarks(trial: TrialResult) -> Iterator[str]:
     if trial.trial.share < 1:
         yield f"time: from the rate over {100 * trial.trial.share:.3g} % of the iterations"
     if trial.trial.accuracy_only:
-        yield "accuracy only: it ran beside other trials, so its times are not used"
+        yield f"{trial.quality.name} only: it ran beside other trials, so its times are not used"
     if trial.accuracy_from:
-        yield f"accuracy: {trial.accuracy_from}"
+        yield f"{trial.quality.name}: {trial.accuracy_from}"
     if trial.measurement and trial.measurement.disturbed:
         yield f"disturbed: {trial.measurement.disturbed}"
     if trial.discarded:

@@ -116,7 +116,8 @@ def _is_derived(point: Point) -> bool:
 
 def hover(result: TrialResult) -> str:
     """Describe a trial; the text is escaped, as plotly interprets some HTML."""
-    figures = [f"validation accuracy {100 * (result.val_accuracy or 0.0):.2f} %"]
+    quality = result.quality
+    figures = [f"validation {quality.name} {quality.shown(result.val_accuracy or 0.0)}"]
     if result.measurement is not None:
         figures.append(f"train time {format_seconds(result.measurement.train_time_s)} s")
         figures.append(f"peak memory {result.measurement.peak_memory_bytes / _MIB:,.0f} MiB")
@@ -293,8 +294,12 @@ def _bar(
 
 
 def curves_figure(result: StudyResult) -> go.Figure:
-    """Plot the accuracy during training, of the default and the front's runs (at most twelve)."""
-    figure = new_figure("train time, s", "validation accuracy, %")
+    """Plot what was learnt during training, of the default and the front's runs (at most 12)."""
+    quality = result.quality
+    figure = new_figure("train time, s", f"validation {quality.heading}")
+    if quality.is_perplexity:
+        figure.update_yaxes(type="log")
+    unit = "" if quality.is_perplexity else " %"
     curves = [point for each in curve_trials(result) for point in each.checkpoints]
     times = [point.train_time_s for point in curves if point.train_time_s > 0]
     figure.update_xaxes(**log_axis(times))
@@ -302,13 +307,13 @@ def curves_figure(result: StudyResult) -> go.Figure:
         figure.add_trace(
             go.Scatter(
                 x=[point.train_time_s for point in each.checkpoints],
-                y=[100 * point.val_accuracy for point in each.checkpoints],
+                y=[quality.in_unit(point.val_accuracy) for point in each.checkpoints],
                 mode="lines+markers", name=escape(each.trial.title),
                 line={
                     "color": GREY if each is result.default else COLOURS[index % 6],
                     "dash": ("solid", "dash", "dot")[index // 6 % 3],
                 },
-                hovertemplate=f"%{{x:.3g}} s: %{{y:.2f}} %<br>{hover(each)}<extra></extra>",
+                hovertemplate=f"%{{x:.3g}} s: %{{y:.2f}}{unit}<br>{hover(each)}<extra></extra>",
             )
         )  # fmt: skip
     return figure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -22,20 +22,13 @@ from tuner.report.wording import (
     objective_text,
     verified_rows,
 )
+from tuner.values.quality import Quality
 from tuner.values.results import StudyResult
 from tuner.values.trial import TrialResult
 
 _TABLE_WIDTH, _WIDE = 100, 140
 _LABEL_WIDTH = 14  # "Most accurate:"
 TONES = {"reference": "bold", "good": "green", "trade": "yellow", "none": "dim"}
-_HEADINGS = (
-    "accuracy\ntest, %",
-    "train\ntime, s",
-    "speed-up\n×",
-    "accuracy\ngain, points",
-    "CPU, s\nuser+sys",
-    "MiB\navg/max",
-)
 
 
 def print_summary(result: StudyResult, console: Console) -> None:
@@ -121,12 +114,23 @@ def _print_verified(rows: list[VerifiedRow], console: Console) -> None:
         box=box.SIMPLE_HEAD, pad_edge=False, padding=space, show_edge=False, leading=1
     )  # fmt: skip
     table.add_column("", width=None if wide else 22, overflow="fold")
-    for name in _HEADINGS:
+    for name in _headings(rows[0].point.quality):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column(" verdict")
     for row in rows:
         table.add_row(*_cells(row, wide), style="bold" if row.tone == "reference" else "")
     console.print(table)
+
+
+def _headings(quality: Quality) -> Sequence[str]:
+    return (
+        "perplexity\ntest" if quality.is_perplexity else "accuracy\ntest, %",
+        "train\ntime, s",
+        "speed-up\n×",
+        f"{quality.gain_name}, {quality.gain_unit}".replace(" ", "\n", 1),
+        "CPU, s\nuser+sys",
+        "MiB\navg/max",
+    )
 
 
 def _cells(row: VerifiedRow, wide: bool) -> Iterable[Text]:
@@ -167,12 +171,14 @@ def stack(lines: Iterable[str], style: str) -> Text:
 
 def _block(row: VerifiedRow) -> Text:
     """Format one configuration as lines, for a terminal too narrow for columns."""
+    quality = row.point.quality
+    unit = "" if quality.is_perplexity else " %"
     lines = [
         ("params", printable(row.params)),
-        ("test accuracy", _joined(row.accuracy, " %")),
+        (f"test {quality.name}", _joined(row.accuracy, unit)),
         ("train time", _joined(row.train_time, " s")),
         ("speed-up", _joined(row.speedup, " ×", row.notes[0])),
-        ("accuracy gain", _joined(row.gain, " points", row.notes[1])),
+        (quality.gain_name, _joined(row.gain, f" {quality.gain_unit}", row.notes[1])),
         ("CPU", f"{row.cpu[0]} s user, {row.cpu[1]} s system"),
         ("memory", f"{row.memory[0]} MiB average, {row.memory[1]} MiB maximum"),
     ]

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.progress import printable
-from tuner.report.answers import FIRST_PART, MOST_ACCURATE, labels, verified_default
+from tuner.report.answers import FIRST_PART, labels, verified_default
 from tuner.report.labels import Spot, place_labels
 from tuner.report.scale import LINEAR, Scale, error_scale
-from tuner.values.pareto import Objective
+from tuner.report.wording import in_unit
+from tuner.values.pareto import Direction, Objective
 from tuner.values.results import StudyResult, front_of, least_of_interest
 from tuner.values.trial import Interval, TrialResult
 from tuner.values.verified import Verified
@@ -75,8 +76,9 @@ class VerifiedPoint:
     def label(self) -> str:
         """Its answers or its name, with the accuracy gain or the speed-up if significant."""
         name = ", ".join(self.answers) or printable(self.title or self.point.name)
-        if self.answers == (MOST_ACCURATE,):
-            return f"{name}: {100 * self.point.gain:+.2f} points"
+        quality = self.point.quality
+        if self.answers == (quality.best,):
+            return f"{name}: {quality.shown_gain(self.point.gain)}"
         ratio = self.point.speedup
         if self.point.is_faster:
             return f"{name}: {ratio:.1f}x faster"
@@ -100,10 +102,11 @@ class FrontView:
         hidden: Number of usable trials outside ``y_range``.
         line_name: The name of ``line`` in legends.
         scale: The scale of ``y``.
-        floor: Least accuracy of interest, %; ``None`` if ``y`` is no accuracy or the default's
-            accuracy is not known.
-        lossless: The lowest accuracy that counts as no loss and the default's accuracy, %;
-            ``None`` if no default was verified or ``y`` is no accuracy.
+        floor: Least accuracy of interest, %, or the greatest perplexity; ``None`` if ``y`` is
+            neither, or the default's is not known.
+        lossless: The lowest accuracy that counts as no loss and the default's accuracy, %, or the
+            default's perplexity and the greatest; ``None`` if no default was verified or ``y`` is
+            neither.
         part: The first part of the default that is drawn, in words; empty for the whole.
     """
 
@@ -170,7 +173,7 @@ class FrontView:
 def view_front(result: StudyResult) -> FrontView:
     """Lay out the study over its first two objectives, with any accuracy on the vertical axis."""
     x, y = choose_axes(result.objectives)
-    floor = _floor(result) if is_accuracy(y) else None
+    floor = _floor(result) if y.is_quality else None
     points = _points(result, x, y, floor)
     axes = [each for each in (y, x) if each is not None]
     line = {id(each) for each in front_of(result.points, axes)} if x else set()
@@ -182,7 +185,7 @@ def view_front(result: StudyResult) -> FrontView:
     ]
     heights = [*(each.y for each in points), *(each.y.high for each in verified)]
     scale = error_scale(heights) if is_accuracy(y) else LINEAR
-    y_range = _focus(points, verified, scale, floor)
+    y_range = _focus(points, verified, scale, floor, y)
     places = [*(each.x for each in points), *(each.x.low for each in verified)]
     groups: dict[str, list[Point]] = {}
     for point in sorted(points, key=lambda each: _blas(each.result)):
@@ -192,7 +195,7 @@ def view_front(result: StudyResult) -> FrontView:
         y=y,
         groups=groups,
         line=sorted(
-            (each for each in points if id(each.result) in line and _worth(each.y, floor)),
+            (each for each in points if id(each.result) in line and _worth(each.y, floor, y)),
             key=_across,
         ),
         default=next((each for each in points if each.result is result.default), None),
@@ -202,7 +205,7 @@ def view_front(result: StudyResult) -> FrontView:
         hidden=sum(1 for each in points if not y_range[0] <= each.y <= y_range[1]),
         scale=scale,
         floor=floor,
-        lossless=_lossless(result) if is_accuracy(y) else None,
+        lossless=_lossless(result) if y.is_quality else None,
         part=result.default_part,
     )
     return dataclasses.replace(view, verified=_with_sides(view))
@@ -238,25 +241,28 @@ def rises(line: Sequence[Point]) -> list[Spot]:
 
 
 def _floor(result: StudyResult) -> float | None:
-    """Return the least accuracy of interest, %; ``None`` if the default's is not known."""
-    default = verified_default(result)
+    """Return the least accuracy of interest, %, or perplexity; ``None`` if it is not known."""
+    default, quality = verified_default(result), result.quality
     if default is not None:
-        return 100 * least_of_interest(default.test_accuracy.value)
+        return quality.in_unit(least_of_interest(default.test_accuracy.value, quality))
     if result.default is None or result.default.val_accuracy is None:
         return None
-    return 100 * least_of_interest(result.default.val_accuracy)
+    return quality.in_unit(least_of_interest(result.default.val_accuracy, quality))
 
 
-def _worth(accuracy: float, floor: float | None) -> bool:
-    return floor is None or accuracy >= floor
+def _worth(figure: float, floor: float | None, y: Objective) -> bool:
+    if floor is None:
+        return True
+    return figure >= floor if y.direction is Direction.MAXIMIZE else figure <= floor
 
 
 def _lossless(result: StudyResult) -> tuple[float, float] | None:
     default = verified_default(result)
     if default is None:
         return None
-    accuracy = 100 * default.test_accuracy.value
-    return accuracy - 100 * result.accuracy_margin, accuracy
+    own, quality = default.test_accuracy.value, default.quality
+    ends = sorted([quality.in_unit(own - result.accuracy_margin), quality.in_unit(own)])
+    return ends[0], ends[1]
 
 
 def is_accuracy(objective: Objective) -> bool:
@@ -267,12 +273,12 @@ def is_accuracy(objective: Objective) -> bool:
 def choose_axes(objectives: Sequence[Objective]) -> tuple[Objective | None, Objective]:
     """Choose the x and y axes among the first two objectives.
 
-    An accuracy goes on y, else the first objective. A single objective goes on y.
+    An accuracy or a perplexity goes on y, else the first objective, as a single one does.
     """
     if len(objectives) == 1:
         return None, objectives[0]
     first, second = objectives[:2]
-    if is_accuracy(second) and not is_accuracy(first):
+    if second.is_quality and not first.is_quality:
         return first, second
     return second, first
 
@@ -284,6 +290,8 @@ def label(objective: Objective | None) -> str:
     words = objective.name.replace("_", " ")
     if is_accuracy(objective):
         return f"{words}, %"
+    if objective.is_quality:
+        return words
     if words.endswith(" mb"):
         return f"{words.removesuffix(' mb')}, MiB"
     return f"{words.removesuffix(' s')}, s"
@@ -297,8 +305,10 @@ def height_label(view: FrontView) -> str:
 def limit(view: FrontView) -> str:
     """Name the band of ``lossless`` for legends."""
     low, high = view.lossless or (0.0, 0.0)
-    kept = "same accuracy" if view.part else "no loss"
-    return f"{kept}: at most {high - low:.2g} points below the default"
+    kept = f"same {view.y.name}" if view.part else "no loss"
+    if is_accuracy(view.y):
+        return f"{kept}: at most {high - low:.2g} points below the default"
+    return f"{kept}: at most {100 * (high / low - 1):.2g} % above the default"
 
 
 def shown(objective: Objective, value: float) -> float:
@@ -345,7 +355,7 @@ def _points(
             result=each,
             x=shown(x, x.value(each.metrics)) if x else float(each.trial.number),
             y=height,
-            on_front=id(each) in front and _worth(height, floor),
+            on_front=id(each) in front and _worth(height, floor, y),
         )
         for each in usable_points(result)
         for height in [shown(y, y.value(each.metrics))]
@@ -356,7 +366,9 @@ def _verified_value(point: Verified, objective: Objective | None) -> Interval | 
     """Return a verified figure in printed units; ``None`` if verification does not measure it."""
     if objective is None:
         return Interval(*[float(point.trial_number)] * 3)
-    name = "test_accuracy" if objective.metric == "val_accuracy" else objective.metric
+    if objective.is_quality:
+        return in_unit(point.quality, point.test_accuracy)
+    name = objective.metric
     figure = getattr(point, name, None)
     if isinstance(figure, int | float):
         figure = Interval(figure, figure, figure)
@@ -371,19 +383,20 @@ def _focus(
     verified: Sequence[VerifiedPoint],
     scale: Scale,
     floor: float | None,
+    y: Objective,
 ) -> tuple[float, float]:
     """Return the range of ``y`` that matters: front, default and verified, with a margin."""
     matter = [each.y for each in points if each.on_front or each.result.trial.is_default]
     matter += [end for each in verified for end in (each.y.low, each.y.high)]
-    matter = [each for each in matter if _worth(each, floor)] or matter
+    matter = [each for each in matter if _worth(each, floor, y)] or matter
     if not matter:
         return (0.0, 1.0)
     low, high = scale.height(min(matter)), scale.height(max(matter))
     margin = _MARGIN * (high - low) or 0.01 * abs(high) or 1.0
-    bottom = scale.value(low - margin)
-    if floor is not None and min(matter) >= floor:
-        bottom = max(bottom, floor)
-    return bottom, scale.value(high + margin)
+    bottom, top = scale.value(low - margin), scale.value(high + margin)
+    if floor is None or not all(_worth(each, floor, y) for each in matter):
+        return bottom, top
+    return (max(bottom, floor), top) if is_accuracy(y) else (bottom, min(top, floor))
 
 
 def _across(point: Point) -> float:
@@ -395,5 +408,5 @@ def _blas(result: TrialResult) -> str:
 
 
 def _unit(objective: Objective) -> str:
-    _, _, unit = label(objective).rpartition(", ")
-    return f" {unit}"
+    _, comma, unit = label(objective).rpartition(", ")
+    return f" {unit}" if comma else ""

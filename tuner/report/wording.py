@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.progress import describe_params, format_seconds, printable
@@ -17,6 +17,7 @@ from tuner.report.answers import (
 )
 from tuner.values.exchange import changes
 from tuner.values.pareto import Objective
+from tuner.values.quality import Quality
 from tuner.values.results import StudyResult
 from tuner.values.trial import Interval, TrialResult, TrialStatus
 from tuner.values.verified import Verified
@@ -36,8 +37,9 @@ class VerifiedRow:
         role: What it answers, or what it was verified for.
         proven: Whether it is one of the answers.
         params: In a few words.
-        accuracy, train_time, speedup, gain: Value and interval: percent, seconds, ratio,
-            percentage points; the last two are empty for the default.
+        accuracy, train_time, speedup, gain: Value and interval: percent (of a perplexity itself),
+            seconds, ratio, percentage points (change of a perplexity in percent); the last two
+            are empty for the default.
         cpu: User and system time, seconds.
         memory: Average and maximum, MiB.
         notes: For ``speedup`` and ``gain``: "not significant" or empty.
@@ -70,7 +72,7 @@ def _row(result: StudyResult, point: Verified) -> VerifiedRow:
         role=roles(result, point),
         proven=proven,
         params=describe_params(point.params),
-        accuracy=_percent_with_range(point.test_accuracy, "", "–"),
+        accuracy=_figure_with_range(in_unit(point.quality, point.test_accuracy), "", "–"),
         train_time=_with_range(point.train_time_s),
         speedup=_with_range(versus.speedup) if versus else ("", ""),
         gain=_gain(point),
@@ -89,14 +91,33 @@ def _gain(point: Verified) -> tuple[str, str]:
     versus = point.against_default
     if versus is None:
         return "", ""
-    value, ends = _percent_with_range(versus.accuracy_gain, "+", " to ")
+    gain = gain_in_unit(point.quality, versus.accuracy_gain)
+    value, ends = _figure_with_range(gain, "+", " to ")
     return value, "same params" if point.accuracy_from else ends
 
 
-def _percent_with_range(figure: Interval, sign: str, to: str) -> tuple[str, str]:
-    value, low, high = (
-        f"{100 * each:{sign}.2f}" for each in (figure.value, figure.low, figure.high)
-    )
+def in_unit(quality: Quality, scores: Interval) -> Interval:
+    """Return an accuracy in percent, or a perplexity, with the ends of its interval."""
+    return _converted(scores, quality.in_unit)
+
+
+def gain_in_unit(quality: Quality, gain: Interval) -> Interval:
+    """Return a gain of accuracy in points, or the change of a perplexity in percent."""
+    return _converted(gain, quality.gain_in_unit)
+
+
+def plain_gain(quality: Quality, gain: Interval) -> Interval:
+    """Return a gain of accuracy (fraction), or a perplexity divided by the other one."""
+    return _converted(gain, quality.plain_gain)
+
+
+def _converted(scores: Interval, convert: Callable[[float], float]) -> Interval:
+    value, *ends = (convert(each) for each in (scores.value, scores.low, scores.high))
+    return Interval(value, min(ends), max(ends))
+
+
+def _figure_with_range(figure: Interval, sign: str, to: str) -> tuple[str, str]:
+    value, low, high = (f"{each:{sign}.2f}" for each in (figure.value, figure.low, figure.high))
     return value, f"{low}{to}{high}"
 
 
@@ -183,10 +204,13 @@ def _time_notes(result: StudyResult) -> list[str]:
     if whole:
         runs = _extent([each.full_runs for each in whole], "whole, interleaved run")
         each_of = " each" if whole[1:] else ""
-        notes.append(f"Time and accuracy of {_names(result, whole)}: from {runs}{each_of}.")
+        notes.append(
+            f"Time and {result.quality.name} of {_names(result, whole)}: from {runs}{each_of}."
+        )
     if mixed:
         runs = _extent([each.full_runs for each in mixed], "whole run")
-        notes.append(f"Accuracy of {_names(result, mixed)}: from {runs}; time {_rate(mixed)}.")
+        learnt = f"{result.quality.name.capitalize()} of {_names(result, mixed)}"
+        notes.append(f"{learnt}: from {runs}; time {_rate(mixed)}.")
     if rates:
         notes.append(f"Training time of {_names(result, rates)}: {_rate(rates)}.")
     trial_0 = result.default
@@ -227,15 +251,16 @@ def _names(result: StudyResult, points: Sequence[Verified]) -> str:
 
 def _accuracy_notes(result: StudyResult) -> list[str]:
     """Explain the source of accuracies that do not come from a configuration's own runs."""
+    name = result.quality.name.capitalize()
     notes = [_as_sentence(result.reference)] if result.reference else []
     told = result.default is not None and bool(result.default.accuracy_from)  # by the reference
     default = verified_default(result)
     if default is not None and default.accuracy_from and not told:
-        notes.append(f"Accuracy of the default: from {default.accuracy_from}.")
+        notes.append(f"{name} of the default: from {default.accuracy_from}.")
     same = [each for each in result.verified if each.accuracy_from and not each.is_default]
     if same:
         why = "as nothing but the runtime setting differs"
-        notes.append(f"Accuracy of {_names(result, same)}: the default's, {why}.")
+        notes.append(f"{name} of {_names(result, same)}: the default's, {why}.")
     return notes
 
 
@@ -293,8 +318,8 @@ def _prediction_note(point: Verified, time_s: float, accuracy: float) -> str:
     predicted = f"{format_seconds(time_s)} s"
     verified = f"{format_seconds(point.train_time_s.value)} s"
     if not point.accuracy_from:
-        predicted += f" and {100 * accuracy:.2f} %"
-        verified += f" and {100 * point.test_accuracy.value:.2f} % (test)"
+        predicted += f" and {point.quality.shown(accuracy)}"
+        verified += f" and {point.quality.shown(point.test_accuracy.value)} (test)"
     fate = f": the predicted {point.refuted} is refuted; the verified one counts"
     name = printable(point.name).capitalize()
     return f"{name}: {predicted} predicted, {verified} verified{fate if point.refuted else ''}."
@@ -336,10 +361,8 @@ def front_label(result: TrialResult) -> str:
 
 def objective_text(trial: TrialResult, objective: Objective) -> str:
     """Format a trial's value of an objective, in the objective's unit; accuracies in percent."""
-    value = objective.value(trial.metrics)
-    return (
-        f"{100 * value:.2f} %" if objective.metric.endswith("accuracy") else format_seconds(value)
-    )
+    value, quality = objective.value(trial.metrics), trial.quality
+    return quality.shown(quality.score(value)) if objective.is_quality else format_seconds(value)
 
 
 def count(number: int, noun: str) -> str:

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from tuner.values.quality import ACCURACY, Quality
+
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 
-MIN_ERROR = 1e-3
 _MAX_POINTS = 480  # the time of a fit grows with the cube of this
 _REFIT = 1.25  # hyperparameters are refitted once there is this many times as much data
 _NOISE = (0.002, 0.1)  # bounds of a look's variance; few looks that happen to agree prove no less
@@ -39,7 +40,6 @@ _PLACE, _STOP = 0, 1  # columns of points; see ``CurveModel._data``
 _MIN_SEEDS, _LOOKS_COMPARED = 3, 9  # needed to estimate a persistence
 _MAX_PERSISTENCE = 0.8
 _BLIND = 40  # places at which the model is told that the first iteration still guesses
-BLIND_ERROR = 0.9  # of ten classes
 
 
 @functools.cache
@@ -84,12 +84,19 @@ class Curve:
         iterations: Iterations at the checkpoints, ascending, shape (k,).
         accuracy: Fractions 0–1, shape (k,).
         shares: Whether it was measured on the same images as other curves of this place.
+        quality: What the accuracies are scores of.
     """
 
     place: tuple[float, ...]
     iterations: tuple[int, ...]
     accuracy: tuple[float, ...]
     shares: bool = True
+    quality: Quality = ACCURACY
+
+    @property
+    def log_errors(self) -> list[float]:
+        """Logarithms of the errors, shape (k,)."""
+        return [self.quality.log_error(each) for each in self.accuracy]
 
 
 class CurveModel:
@@ -177,10 +184,10 @@ class CurveModel:
                 self._names[curve.place, iteration],
                 *curve.place,
                 math.log(iteration) / self._scale,
-                math.log(1 - accuracy + MIN_ERROR),
+                log_error,
             )
             for curve in curves
-            for iteration, accuracy in zip(curve.iterations, curve.accuracy, strict=True)
+            for iteration, log_error in zip(curve.iterations, curve.log_errors, strict=True)
         ]
         data = np.asarray(rows)
         if len(data) > _MAX_POINTS:
@@ -188,7 +195,7 @@ class CurveModel:
             data = data[kept]
         places = np.random.default_rng(self._seed).random((_BLIND, data.shape[1] - 4))
         none = np.zeros(_BLIND)
-        guesses = np.full(_BLIND, math.log(BLIND_ERROR))
+        guesses = np.full(_BLIND, curves[0].quality.log_error(curves[0].quality.blind_score))
         blind = np.column_stack([none, none, places, none, guesses])
         data = np.concatenate([data, blind])
         return data[:, :-1], data[:, -1]
@@ -255,30 +262,27 @@ class CurveModel:
         return float(next(v for name, v in parameters.items() if name.endswith("noise_level")))
 
 
-def expected_accuracy(mean: _Array) -> _Array:
-    """Convert a predicted mean logarithm of the error to an accuracy (fraction)."""
-    return 1 + MIN_ERROR - np.exp(mean)
-
-
-def merit(accuracy: float) -> float:
+def merit(accuracy: float, quality: Quality = ACCURACY) -> float:
     """Return how far the logarithm of the error is below that of blind guessing.
 
     Halving the error counts the same wherever it begins, as it does to practitioners. On the plain
     scale of accuracy, a gain from 98 to 99 % would be worth nothing compared with one up to 90 %.
     """
-    return math.log(BLIND_ERROR + MIN_ERROR) - math.log(max(1 - accuracy, 0.0) + MIN_ERROR)
+    return quality.log_error(quality.blind_score) - quality.log_error(accuracy)
 
 
 def _axis(times_s: _Array) -> _Array:
     return np.linspace(math.log(times_s.min()), math.log(times_s.max()), _TIMES)
 
 
-def _steps(front: Sequence[tuple[float, float]], axis: _Array, least: float) -> _Array:
+def _steps(
+    front: Sequence[tuple[float, float]], axis: _Array, least: float, quality: Quality
+) -> _Array:
     """Return the best merit that the front has reached by each time of an axis."""
-    known = np.full(axis.shape, merit(least))
+    known = np.full(axis.shape, merit(least, quality))
     for time_s, best in front:
         later = axis >= math.log(max(time_s, 1e-9))
-        known[later] = np.maximum(known[later], merit(best))
+        known[later] = np.maximum(known[later], merit(best, quality))
     return known
 
 
@@ -289,7 +293,8 @@ def front_gain(
     front: Sequence[tuple[float, float]],
     *,
     seen: _Flags | None = None,
-    min_accuracy: float = 1 - BLIND_ERROR,
+    min_accuracy: float = 0.0,
+    quality: Quality = ACCURACY,
 ) -> _Array:
     """Return what each candidate's curve is expected to add to the front.
 
@@ -299,18 +304,20 @@ def front_gain(
         times_s: Training time at each point of the curves, seconds, ascending, shape (n, k).
         front: Training time and accuracy of the points to beat.
         seen: Whether accuracy is looked at there on the way, shape (n, k); by default everywhere.
-        min_accuracy: Accuracy below which nothing is gained.
+        min_accuracy: Accuracy below which nothing is gained; that of blind guessing at least.
+        quality: What the accuracies are scores of.
 
     Returns:
         Merit gained by training up to each point of the curve, shape (n, k). It is averaged over
         the logarithm of time, from the least to the greatest of ``times_s``.
     """
     logs, axis = np.log(times_s), _axis(times_s)
-    known = _steps(front, axis, min_accuracy)
+    known = _steps(front, axis, max(min_accuracy, quality.blind_score), quality)
+    blind = quality.log_error(quality.blind_score)
     gains = np.zeros(mean.shape)
     reached = axis[None, None, :] >= logs[:, :, None]  # (n, k, t)
     for quantile in _QUANTILES:
-        merits = math.log(BLIND_ERROR + MIN_ERROR) - (mean + quantile * deviation)
+        merits = blind - (mean + quantile * deviation)
         above = np.maximum(merits[:, :, None] - known, 0.0) * reached
         on_the_way = above if seen is None else above * seen[:, :, None]
         before = np.maximum.accumulate(on_the_way, axis=1)
@@ -342,8 +349,8 @@ def look_deviations(curves: Sequence[Curve]) -> tuple[float, float]:
     late = common[-_LOOKS_COMPARED:]
     if len(several) < _MIN_SEEDS or len(late) < _LOOKS_COMPARED:
         return 0.0, 0.0
-    rows = [dict(zip(each.iterations, each.accuracy, strict=True)) for each in several]
-    errors = np.log([[1 - row[each] + MIN_ERROR for each in late] for row in rows])
+    rows = [dict(zip(each.iterations, each.log_errors, strict=True)) for each in several]
+    errors = np.array([[row[each] for each in late] for row in rows])
     logs, mean = np.log(late), errors.mean(axis=0)
     apart = mean - np.polyval(np.polyfit(logs, mean, 2), logs)
     by_seed = float(errors.var(axis=0, ddof=1).mean())

@@ -192,9 +192,7 @@ class FactoredSearch:
 
     def _front_points(self) -> list[tuple[float, float]]:
         """Return the training times and accuracies of the points to beat."""
-        return [
-            (each.metrics["train_time_s"], each.metrics["val_accuracy"]) for each in self.front
-        ]
+        return [(each.metrics["train_time_s"], each.val_accuracy or 0.0) for each in self.front]
 
     def _known(self, aim: Aim | None = None) -> Known:
         return Known(self._results, list(self._under_way.values()), self._front_points(), aim)

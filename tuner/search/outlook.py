@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from tuner.search.curves import MIN_ERROR, CurveModel, persistence_of
+from tuner.search.curves import CurveModel, persistence_of
 from tuner.search.places import AccuracyCube
+from tuner.values.quality import ACCURACY, MIN_ERROR, Quality
 from tuner.values.space import Range, SearchSpace
 from tuner.values.trial import TrialResult
 from tuner.verification.noninferiority import LookPlan
@@ -44,6 +45,7 @@ class Target:
         margin: Loss that counts as none; 0 where a gain must be proven.
         noise: Standard deviation of a look between seeds, of the logarithm of the error.
         val_images: Size of the validation split, on which ``noise`` was measured.
+        quality: What the accuracies are scores of.
     """
 
     val_accuracy: float
@@ -56,16 +58,18 @@ class Target:
     margin: float
     noise: float = 0.0
     val_images: int = 0
+    quality: Quality = ACCURACY
 
     @property
-    def _error(self) -> float:
-        return max(1 - self.test_accuracy, 0.0) + MIN_ERROR
+    def _slope(self) -> float:
+        """By how much the logarithm of the error rises as the test accuracy falls."""
+        return self.quality.slope(self.test_accuracy)
 
     @property
     def _own_deviation(self) -> float:
         """Standard deviation between the default's seeds; a few may agree by chance."""
-        error = max(1 - self.test_accuracy, 1 / self.test_images)
-        usual = _OF_SAMPLING * math.sqrt(error * (1 - error) / self.test_images)
+        sampling = self.quality.sampling_deviation(self.test_accuracy, self.test_images)
+        usual = _OF_SAMPLING * sampling
         return math.hypot(self.deviation, usual) / math.sqrt(2) if self.deviation else usual
 
     @property
@@ -75,7 +79,7 @@ class Target:
         Trainings disagree on some of the images, which averages out over a larger split.
         """
         split = math.sqrt(self.val_images / self.test_images) if self.val_images else 1.0
-        return max(self._own_deviation, min(split, 1.0) * self.noise * self._error)
+        return max(self._own_deviation, min(split, 1.0) * self.noise / self._slope)
 
     @property
     def log_error(self) -> float:
@@ -86,12 +90,13 @@ class Target:
         runs = self.looks.default_runs[-1] - 1, self.looks.candidate_runs[-1] - 1
         squares = runs[0] * self._own_deviation**2 + runs[1] * self._candidate_deviation**2
         allowance = self.looks.allowance(self.margin, math.sqrt(squares / max(sum(runs), 1)))
-        return self.default_log_error + math.log(max(1 + allowance / self._error, 1e-3))
+        rise = self.quality.log_error_rise(allowance, self.test_accuracy)
+        return self.default_log_error + rise
 
     @property
     def default_log_error(self) -> float:
         """Logarithm of the default's own validation error, as the curve model defines it."""
-        return math.log(max(1 - self.val_accuracy, 0.0) + MIN_ERROR)
+        return self.quality.log_error(self.val_accuracy)
 
     @property
     def spread(self) -> float:
@@ -102,7 +107,7 @@ class Target:
         """
         own = self._own_deviation**2 / self.looks.default_runs[-1]
         candidate = self._candidate_deviation**2 / self.looks.candidate_runs[-1]
-        return math.hypot(math.sqrt(own + candidate) / self._error, self._between_splits)
+        return math.hypot(math.sqrt(own + candidate) * self._slope, self._between_splits)
 
     @property
     def _between_splits(self) -> float:
@@ -120,17 +125,23 @@ class Target:
     @property
     def by_test(self) -> float:
         """Error on the validation split divided by that on the test split."""
-        return (1 - self.val_accuracy) / max(1 - self.test_accuracy, 1 / self.test_images)
+        tested = max(self.quality.error(self.test_accuracy), 1 / self.test_images)
+        return self.quality.error(self.val_accuracy) / tested
 
     def own_of(self, images: int) -> float:
         """Return the standard deviation of an error's logarithm due to so many images."""
+        if not images:
+            return 0.0
+        if self.quality.is_perplexity:
+            sampling = self.quality.sampling_deviation(self.test_accuracy, images)
+            return math.sqrt(_BETWEEN_SPLITS) * sampling * self._slope
         error = max(1 - self.test_accuracy, 1 / self.test_images)
-        return math.sqrt(_BETWEEN_SPLITS / (error * images)) if images else 0.0
+        return math.sqrt(_BETWEEN_SPLITS / (error * images))
 
     def is_near(self, point: TrialResult) -> bool:
         """Return whether a point is accurate enough to have a chance."""
-        error = 1 - (point.val_accuracy or 0.0)
-        return error <= _NEAR * (1 - self.val_accuracy) + MIN_ERROR
+        error = self.quality.error(point.val_accuracy or 0.0)
+        return error <= _NEAR * self.quality.error(self.val_accuracy) + MIN_ERROR
 
     def chances(self, mean: _Array, deviation: _Array) -> _Array:
         """Return the probability that points so predicted are proven to lose nothing.
@@ -235,7 +246,7 @@ class Outlook:
             mean, deviation = self._predict(chosen)
             recorded = [row for row, each in enumerate(chosen) if each.trial.number == 0]
             for row in recorded:  # several seeds show the default's own accuracy as it is
-                mean[row] = math.log(1 - (chosen[row].val_accuracy or 0.0) + MIN_ERROR)
+                mean[row] = target.quality.log_error(chosen[row].val_accuracy or 0.0)
                 deviation[row] = self.noise / math.sqrt(target.looks.default_runs[-1])
             found[near] = target.chances(mean, deviation)[:, 0]
         return [float(each) for each in found]

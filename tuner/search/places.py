@@ -74,10 +74,12 @@ class AccuracyCube:
                 continue
             place = self.place(each.params)
             iterations = tuple(point.iteration for point in points)
-            found.append(Curve(place, iterations, tuple(point.val_accuracy for point in points)))
+            looks, quality = tuple(point.val_accuracy for point in points), each.quality
+            found.append(Curve(place, iterations, looks, quality=quality))
             if by_test and each.test_accuracy is not None:
-                seen = max(0.0, 1 - by_test * (1 - each.test_accuracy))
-                found.append(Curve(place, (each.iterations,), (seen,), shares=False))
+                error = by_test * quality.error(each.test_accuracy)
+                seen = max(0.0, quality.score_of_error(error))
+                found.append(Curve(place, (each.iterations,), (seen,), False, quality))
         return found
 
     def stability(self, places: _Array, results: Sequence[TrialResult]) -> _Array:
@@ -137,7 +139,9 @@ def _errs_far_more(result: TrialResult, default: TrialResult) -> bool:
     reached = [
         each.val_accuracy for each in default.checkpoints if each.iteration <= last.iteration
     ]
-    return bool(reached) and 1 - last.val_accuracy > _LOST * (1 - max(reached))
+    if not reached:
+        return False
+    return result.quality.error(last.val_accuracy) > _LOST * default.quality.error(max(reached))
 
 
 class _Draw:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.search.curves import (
-    BLIND_ERROR,
     CurveModel,
-    expected_accuracy,
     front_gain,
 )
 from tuner.search.derived import Composition
 from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
 from tuner.values.exchange import group_of, lossy
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.results import least_of_interest
 from tuner.values.space import Range
 from tuner.values.trial import Params, ParamValue, TrialResult
@@ -58,10 +57,15 @@ class Known:
         return [*self.results, *(self.aim.further if self.aim else ())]
 
     @property
-    def default(self) -> Mapping[str, float]:
-        """Metrics of trial 0; empty while it is not measured."""
+    def default(self) -> TrialResult | None:
+        """Trial 0; ``None`` while it is not measured."""
         usable = (each for each in self.results if each.trial.is_default and each.usable)
-        return next((each.metrics for each in usable), {})
+        return next(usable, None)
+
+    @property
+    def quality(self) -> Quality:
+        """What the accuracies are scores of."""
+        return next((each.quality for each in self.results), ACCURACY)
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,8 @@ class Proposer:
         lanes = np.array([self._lanes_of(parts[row]) for row in rows]).reshape(-1, 1)
         times = np.array([self.pace_s(parts[row]) for row in rows])[:, None] * self._grid
         # time beyond the default's does not make a front worth more
-        max_s = max(limit_s, known.default.get("train_time_s", 0.0))
+        default = known.default
+        max_s = max(limit_s, default.metrics["train_time_s"] if default else 0.0)
         return _Candidates(
             parts=[parts[row] for row in rows],
             lengths=[starts[row][1] for row in rows if row < len(starts)],
@@ -324,7 +329,15 @@ class Proposer:
         mean, deviation = self._model.predict(places, np.tile(self._grid, (len(places), 1)))
         least = self.min_accuracy(known)
         front = [*known.front, *self._expected(known)]
-        gains = front_gain(mean, deviation, times, front, seen=candidates.seen, min_accuracy=least)
+        gains = front_gain(
+            mean,
+            deviation,
+            times,
+            front,
+            seen=candidates.seen,
+            min_accuracy=least,
+            quality=known.quality,
+        )
         if known.aim is not None:
             # both are logarithmic: the front's of errors over time, the aim's of speed at no loss
             gains = _BESIDE * gains + known.aim.gains(mean, deviation, times)
@@ -369,13 +382,20 @@ class Proposer:
             grid = self._grid[self._grid <= int(each["iterations"] or 1)]
             mean, _ = self._model.predict(np.array([self._cube.place(each)]), grid[None, :])
             times = self.pace_s(each) * grid
-            found += zip(times.tolist(), expected_accuracy(mean[0]).tolist(), strict=True)
+            scores = [known.quality.score_of_log_error(each) for each in mean[0].tolist()]
+            found += zip(times.tolist(), scores, strict=True)
         return found
 
     def min_accuracy(self, known: Known) -> float:
         """Return the accuracy below which nothing is of interest."""
-        least = least_of_interest(known.default.get("val_accuracy", 0.0))
-        return self._limit("val_accuracy", upper=False, default=max(least, 1 - BLIND_ERROR))
+        default, quality = known.default, known.quality
+        own = 0.0 if default is None else default.val_accuracy or 0.0
+        least = max(least_of_interest(own, quality), quality.blind_score)
+        if not quality.is_perplexity:
+            return self._limit("val_accuracy", upper=False, default=least)
+        return quality.score(
+            self._limit("val_perplexity", upper=True, default=quality.figure(least))
+        )
 
     def _limit(self, metric: str, *, upper: bool, default: float) -> float:
         """Return the tightest of ``default`` and the limits that the constraints set."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import jinja2
 
 from tuner import __version__
-from tuner.recommendation.evidence import Evidence, StudyAnswers, answers_among, percent
+from tuner.recommendation.evidence import Evidence, StudyAnswers, answers_among, shown
 from tuner.service.claims import Balance, Drift
 from tuner.service.jobs import COMPLETE, OPEN, StudyJob
 from tuner.service.records import Snapshot
@@ -87,7 +87,7 @@ def _in_short(point: Evidence | None) -> str:
         return "none proven"
     ratio = point.speedup.value
     pace = f"{ratio:.3g}x faster" if ratio >= 1 else f"{1 / ratio:.3g}x slower"
-    return f"{pace}, {point.train_time_s:.3g} s, {percent(point.test_accuracy)}"
+    return f"{pace}, {point.train_time_s:.3g} s, {shown(point.quality, point.test_accuracy)}"
 
 
 def _plot(dataset: str, evidence: Sequence[Evidence]) -> Plot:

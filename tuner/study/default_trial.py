@@ -171,6 +171,7 @@ class DefaultTrial:
             versions=dict(result.versions),
             machine={},
             runs=(run_of(result),),
+            quality=result.quality,
         )
         otherwise = own.departure(result.trial.seed, known.result.checkpoints, self._images)
         if otherwise:
@@ -178,7 +179,8 @@ class DefaultTrial:
             return dataclasses.replace(known, words=" ".join(filter(None, [known.words, words])))
         found = with_reference(known.result, own)
         at = ", ".join(f"{value}" for value in setting.values())
-        words = f"The default's accuracy is that of one whole training of this study, at {at}."
+        whole = f"one whole training of this study, at {at}"
+        words = f"The default's {result.quality.name} is that of {whole}."
         return dataclasses.replace(found, words=" ".join(filter(None, [known.words, words])))
 
     def _whole_run(self, params: Mapping[str, Any], race: Races) -> TrialResult | None:

@@ -228,12 +228,12 @@ class StudyLoop:
             return None
         if not self._config.verify.finalists:
             return None
-        metrics, params = known.result.metrics, known.result.params
+        params, quality = known.result.params, known.result.quality
         sure_s = self._verification.sure_s(self.points)
         if sure_s <= 0:  # ended before its time could be read
             return None
         return Target(
-            val_accuracy=metrics["val_accuracy"],
+            val_accuracy=known.result.val_accuracy or 0.0,
             test_accuracy=statistics.fmean(known.accuracies),
             deviation=known.deviation,
             test_images=self._setup.dataset.sizes["test"],
@@ -242,7 +242,8 @@ class StudyLoop:
             images=float(int(params["iterations"] or 1) * int(params["batch_size"] or 1)),
             looks=self._verification.next_looks(),
             noise=self._outlook.noise,
-            margin=0.0 if self._for_accuracy else self._config.verify.accuracy_margin,
+            margin=0.0 if self._for_accuracy else self._config.verify.margin(quality),
+            quality=quality,
         )
 
     def _aim(self) -> Aim | None:
@@ -278,7 +279,7 @@ class StudyLoop:
 
     @property
     def _for_accuracy(self) -> bool:
-        return self._config.goal == "accuracy"
+        return self._config.goal != "no_loss"
 
     def _chances(self, points: Sequence[TrialResult]) -> list[float]:
         """Return how likely each point is to be proven to lose nothing."""
@@ -351,7 +352,8 @@ class StudyLoop:
         sought, accuracies count only up to what suffices for it: the best of many looks is the
         luckiest.
         """
-        if {each.name for each in self._objectives} != {"accuracy", "train_time_s"}:
+        names = {each.name for each in self._objectives}
+        if names != {self._setup.dataset.quality.name, "train_time_s"}:
             return ()
         target = None if self._for_accuracy else self._target()
         enough = target.val_accuracy - target.margin if target else 1.0

@@ -90,10 +90,10 @@ def load_space(config: TuneConfig, dataset: Dataset | None = None) -> SearchSpac
         likeness=dataset.likeness if dataset else None,
         nodes=config.executor.nodes_per_trial,
     )
-    if config.goal != "accuracy" and not config.prior:
+    if config.goal == "no_loss" and not config.prior:
         return space
     default = space.default(config.dataset.name, config.model).params
-    if config.goal == "accuracy":
+    if config.goal != "no_loss":
         space = space.with_longer(round(LONGER * int(default["iterations"] or 1)))
     prior = [space.completed({**default, **point}) for point in config.prior]
     for given, point in zip(config.prior, prior, strict=True):

@@ -133,9 +133,10 @@ def _with_seed(
             f"the default of {setup.framework.name} ended {result.status.value} with seed {seed}: "
             f"{result.reason}; no reference can be recorded of it"
         )
+    reached = result.quality.shown(result.test_accuracy or 0.0)
     progress.message(
-        f"seed {seed}: {100 * (result.test_accuracy or 0):.2f} % on the test split after "
-        f"{result.iterations:,} iterations, {format_seconds(result.measurement.train_time_s)} s"
+        f"seed {seed}: {reached} on the test split after {result.iterations:,} iterations, "
+        f"{format_seconds(result.measurement.train_time_s)} s"
     )
     begun = found or Reference(
         framework=setup.framework.name,
@@ -146,5 +147,6 @@ def _with_seed(
         setting={name: params[name] for name in space.runtime},
         versions={name: each for name, each in result.versions.items() if name not in params},
         machine=measure.machine_facts(setup.cores),
+        quality=result.quality,
     )
     return begun.with_run(run_of(result))

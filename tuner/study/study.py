@@ -392,7 +392,7 @@ class _Study:
             },
             complete=complete,
             command=self.command,
-            accuracy_margin=self.config.verify.accuracy_margin,
+            accuracy_margin=self.config.verify.margin(self.setup.dataset.quality),
             reference=known.words if known else "",
             default_part=known.part if known else "",
             notes=self.verification.notes(),

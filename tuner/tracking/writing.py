@@ -185,12 +185,13 @@ class Tracker:
         metrics = [
             (name, value, result.iterations)
             for name, value in result.metrics.items()
-            if not trial.accuracy_only or name.endswith("accuracy")
+            if not trial.accuracy_only or name.endswith(result.quality.name)
         ]
         for point in result.checkpoints:
             # the last one is the result itself, logged above at the same step
             if point.iteration < result.iterations:
-                metrics.append(("val_accuracy", point.val_accuracy, point.iteration))
+                figure = result.quality.figure(point.val_accuracy)
+                metrics.append((f"val_{result.quality.name}", figure, point.iteration))
             if point.loss is not None:
                 metrics.append(("loss", point.loss, point.iteration))
         self._log(run_id, params=result.params, metrics=sorted(metrics, key=lambda each: each[2]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tuner.values.exchange import Lossy
 from tuner.values.groups import Group, groups
 from tuner.values.pareto import Objective, hypervolume, pareto_front
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.trial import TrialResult
 from tuner.values.verified import Answers, Verified, answers_of
@@ -74,6 +75,11 @@ class StudyResult:
     reference: str = ""
     default_part: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def quality(self) -> Quality:
+        """What its accuracies are scores of."""
+        return next((each.quality for each in self.trials), ACCURACY)
 
     @property
     def answers(self) -> Answers:
@@ -189,6 +195,11 @@ class CrossResult:
     command: str = ""
 
     @property
+    def quality(self) -> Quality:
+        """What its accuracies are scores of."""
+        return next((each.quality for each in self.studies), ACCURACY)
+
+    @property
     def studies(self) -> list[StudyResult]:
         """The studies that exist."""
         return [each.study for each in self.outcomes if each.study is not None]
@@ -199,9 +210,14 @@ class CrossResult:
         return [each for each in self.outcomes if each.reason]
 
 
-def least_of_interest(default_accuracy: float) -> float:
-    """Return the accuracy below which no point matters: several times the default's error."""
-    return 1 - _POOR * (1 - default_accuracy)
+def least_of_interest(default_accuracy: float, quality: Quality = ACCURACY) -> float:
+    """Return the accuracy below which no point matters: several times the default's error.
+
+    Args:
+        default_accuracy: The default's.
+        quality: What both are scores of.
+    """
+    return quality.score_of_error(_POOR * quality.error(default_accuracy))
 
 
 def timed(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.values.exchange import changes
+from tuner.values.quality import ACCURACY, Quality
 from tuner.values.trial import Interval, ParamValue
 
 _COMPOSED_SLACK = 1.1  # factor that a composed time may be beyond the verified interval
@@ -97,6 +98,7 @@ class Verified:
         on_front: Confidence (0–1) that no other verified configuration dominates it.
         role: What it was verified for.
         accuracy_from: Source of the accuracy, in words, if not its own full runs.
+        quality: What the accuracies are scores of.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Verified:
     on_front: float = 1.0
     role: Role = Role.TRADE_OFF
     accuracy_from: str = ""
+    quality: Quality = ACCURACY
 
     @property
     def is_default(self) -> bool:
@@ -173,32 +176,33 @@ class Verified:
 
     @property
     def refuted(self) -> str:
-        """The composed figure that verification refuted, ``time`` or ``accuracy``; else empty."""
+        """The composed figure that verification refuted, such as ``time``; else empty."""
         if self.composed is None:
             return ""
         (time_s, accuracy), time, test = self.composed, self.train_time_s, self.test_accuracy
         if not time.low / _COMPOSED_SLACK <= time_s <= time.high * _COMPOSED_SLACK:
             return "time"
         if not test.low - _SPLITS_DIFFER <= accuracy <= test.high + _SPLITS_DIFFER:
-            return "accuracy"
+            return self.quality.name
         return ""
 
     @property
     def verdict(self) -> str:
-        """The claim that the figures support: "2.1x faster, accuracy not significant"."""
+        """The claim that the figures support: "2.1x faster, no loss of accuracy"."""
         if self.against_default is None:
             return "reference"
         ratio = self.speedup
         time = "time not significant"
         if self.is_faster or self.is_slower:
             time = f"{ratio:.1f}x faster" if ratio > 1 else f"{1 / ratio:.1f}x slower"
-        accuracy = "accuracy difference not significant"
+        name = self.quality.name
+        found = f"{name} difference not significant"
         if self.loses_nothing and not self.is_better:
-            accuracy = "no loss of accuracy"
+            found = f"no loss of {name}"
         elif self._accuracy_differs:
-            accuracy = f"accuracy {100 * self.gain:+.2f} points"
+            found = f"{name} {self.quality.shown_gain(self.gain)}"
         changed = changes(self.params)
-        return f"{time}, {accuracy}{f'; {changed}' if changed else ''}"
+        return f"{time}, {found}{f'; {changed}' if changed else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ class Campaign:
 
     def _candidates(self) -> list[TrialResult]:
         """Return points that promise what is sought beyond what is proven, the best first."""
-        for_speed = self._aims.config.goal != "accuracy"
+        for_speed = self._aims.config.goal == "no_loss"
         return promising(
             self._points,
             self._chances,
@@ -205,7 +205,7 @@ class Campaign:
         )
 
     def _entrant(self, point: TrialResult) -> Entrant:
-        sought = Role.ACCURACY if self._aims.config.goal == "accuracy" else Role.NO_LOSS
+        sought = Role.NO_LOSS if self._aims.config.goal == "no_loss" else Role.ACCURACY
         long = train_time_s(point) > self._aims.config.verify.long_s
         return Entrant(point, sought, self._aims.beside(point) if long else None)
 

@@ -112,13 +112,13 @@ def worthy_front(
         objectives: The study's objectives.
         constraints: Only points that meet them are of interest.
     """
-    poorest = least_of_interest(known[0].metrics.get("val_accuracy", 0.0))
+    poorest = least_of_interest(known[0].val_accuracy or 0.0, known[0].quality)
     params = [each.params for each in known]
     return [
         each
         for each in front_of(points, objectives)
         if each.params not in params
-        and each.metrics.get("val_accuracy", 1.0) >= poorest
+        and (each.val_accuracy is None or each.val_accuracy >= poorest)
         and not any(limit.violation(each.metrics) > 0 for limit in constraints)
     ]
 

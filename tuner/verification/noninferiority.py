@@ -25,6 +25,7 @@ import numpy as np
 from scipy import special
 
 from tuner.values.distributions import tail, upper_quantile
+from tuner.values.quality import ACCURACY, Quality
 
 _MIN_FREEDOM = 2  # of the pooled variance; two runs that happen to agree prove nothing
 _POINTS = 801  # of the numerical integration
@@ -84,7 +85,7 @@ def candidate_alpha(alpha: float, place: int) -> float:
     return float(alpha * 0.5 ** (place + 1))
 
 
-def min_deviation(accuracy: float, images: int) -> float:
+def min_deviation(accuracy: float, images: int, quality: Quality = ACCURACY) -> float:
     """Return the least standard deviation of test accuracies between seeds to assume.
 
     A few runs may agree by chance, and a default's runs that agree say little of a candidate's. So
@@ -95,9 +96,9 @@ def min_deviation(accuracy: float, images: int) -> float:
     Args:
         accuracy: Accuracy of the default (fraction).
         images: Size of the test split.
+        quality: What accuracies are scores of.
     """
-    error = min(max(1 - accuracy, 1 / images), 1 - 1 / images)
-    return _OF_SAMPLING * math.sqrt(error * (1 - error) / images)
+    return _OF_SAMPLING * quality.sampling_deviation(accuracy, images)
 
 
 def p_of_loss(

@@ -238,7 +238,7 @@ class Plan:
     def margin(self, index: int) -> float:
         """Return the loss of accuracy that a candidate may have: 0 if it must be more accurate."""
         gain = self.entrants[index].role is Role.ACCURACY
-        return 0.0 if gain else self.config.accuracy_margin
+        return 0.0 if gain else self.config.margin(self.default.quality)
 
     def looks(self, index: int) -> LookPlan:
         """Return the looks at one of ``tested``, which are planned before its first run."""

@@ -15,7 +15,8 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from tuner.values.distributions import tail, upper_quantile
-from tuner.values.pareto import Objective
+from tuner.values.pareto import Direction, Objective
+from tuner.values.quality import Quality
 from tuner.values.trial import Interval, TrialKind, TrialResult
 from tuner.values.verified import Comparison, CostRatio, Role, Verified
 from tuner.verification.confidence import Estimate, front_confidence
@@ -34,7 +35,8 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
     rounds. Configurations without an accuracy, their own or the default's, are left out.
     """
     seen = Readings(plan, runs)
-    spread = _Spread(seen.groups(), plan.test_images, plan.config.confidence)
+    quality = plan.default.quality
+    spread = _Spread(seen.groups(), plan.test_images, plan.config.confidence, quality)
     indices = [
         index
         for index in range(len(plan.entrants))
@@ -93,6 +95,7 @@ def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
         composed=_composed(entrant),
         role=role,
         accuracy_from=_source(seen, index),
+        quality=spread.quality,
     )
 
 
@@ -109,7 +112,7 @@ def _source(seen: Readings, index: int) -> str:
 def _composed(entrant: TrialResult) -> tuple[float, float] | None:
     if entrant.trial.kind is not TrialKind.DERIVED:
         return None
-    return _time(entrant), entrant.metrics["val_accuracy"]
+    return _time(entrant), entrant.val_accuracy or 0.0
 
 
 def _time(run: TrialResult) -> float:
@@ -143,8 +146,10 @@ def _confidences(
     ) -> Estimate:
         if goal.metric == "train_time_s":
             return Estimate(statistics.fmean(logs), error / math.sqrt(len(logs)), freedom)
-        if goal.metric in ("val_accuracy", "test_accuracy"):
-            return spread.estimate(point.test_accuracy.value, count)
+        if goal.is_quality:
+            found = spread.estimate(point.test_accuracy.value, count)
+            falls = goal.direction is Direction.MINIMIZE
+            return dataclasses.replace(found, value=-found.value) if falls else found
         return Estimate(float(getattr(point, goal.metric, 0.0)))
 
     rows = [
@@ -161,15 +166,20 @@ class _Spread:
         groups: Test accuracies of each configuration, one per seed.
         test_images: Size of the test split.
         confidence: Confidence of all intervals.
+        quality: What the accuracies are scores of.
     """
 
     def __init__(
-        self, groups: Sequence[Sequence[float]], test_images: int, confidence: float
+        self,
+        groups: Sequence[Sequence[float]],
+        test_images: int,
+        confidence: float,
+        quality: Quality,
     ) -> None:
         freedom = sum(len(each) - 1 for each in groups if each)
         self.freedom = freedom if freedom >= _MIN_FREEDOM else 0
         self.seed_variance = pooled_deviation(*groups) ** 2 if self.freedom else 0.0
-        self.test_images, self.confidence = test_images, confidence
+        self.test_images, self.confidence, self.quality = test_images, confidence, quality
         self._quantile = upper_quantile((1 - confidence) / 2, self.freedom or math.inf)
 
     def accuracy(self, accuracies: Sequence[float]) -> Interval:
@@ -198,7 +208,7 @@ class _Spread:
         by_runs = 1 / len(accuracies) + 1 / len(default)
         freedom: float = len(accuracies) + len(default) - 2
         if freedom >= _MIN_FREEDOM:
-            least = min_deviation(statistics.fmean(default), self.test_images)
+            least = min_deviation(statistics.fmean(default), self.test_images, self.quality)
             deviation = max(pooled_deviation(accuracies, default), least)
             error = deviation * math.sqrt(by_runs)
         elif self.freedom:
@@ -211,7 +221,12 @@ class _Spread:
         return Interval(gain, gain - half, gain + half), p_value
 
     def _sampling_variance(self, accuracy: float) -> float:
-        """Return the binomial variance, never quite 0 (one success and one failure are added)."""
+        """Return the variance due to sampling, never quite 0.
+
+        To an accuracy, one success and one failure are added.
+        """
+        if self.quality.is_perplexity:
+            return self.quality.sampling_deviation(accuracy, self.test_images) ** 2
         bounded = (accuracy * self.test_images + 1) / (self.test_images + 2)
         return bounded * (1 - bounded) / self.test_images
 

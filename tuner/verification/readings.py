@@ -50,8 +50,8 @@ class Readings:
             if each.role in CANDIDATES and self.verdict(index) is False
         ]
         departure = (
-            "The default learns differently at the fastest runtime setting: accuracy depends on "
-            f"it here. {self.departure}."
+            "The default learns differently at the fastest runtime setting: "
+            f"{self.plan.default.quality.name} depends on it here. {self.departure}."
         )
         tried = f"Tested for no loss but not proven: {', '.join(refuted)}."
         return (*([departure] if self.departure else []), *([tried] if refuted else []))
@@ -94,9 +94,10 @@ class Readings:
         gain = statistics.fmean(mine) - statistics.fmean(others)
         least = _ROUNDED / self.plan.test_images
         sure = 1 - p_of_loss(mine, others, 0.0, least) < _SURELY
-        if gain > -self.plan.config.accuracy_margin or not sure:
+        quality = self.plan.default.quality
+        if gain > -self.plan.config.margin(quality) or not sure:
             return ""
-        return f"its test accuracy is {100 * gain:+.2f} points from the default's own"
+        return f"its test {quality.name} is {quality.shown_gain(gain)} from the default's own"
 
     @property
     def has_proven(self) -> bool:
@@ -189,4 +190,5 @@ class Readings:
         """Return the least deviation between seeds in tests against these accuracies."""
         if not default:
             return 0.0
-        return min_deviation(statistics.fmean(default), self.plan.test_images)
+        mean, quality = statistics.fmean(default), self.plan.default.quality
+        return min_deviation(mean, self.plan.test_images, quality)

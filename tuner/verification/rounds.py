@@ -94,15 +94,16 @@ class Verification:
         asked = plan.config.finalists and self._config.goal == "no_loss" and not plan.part
         if not (asked and known) or self._tested:
             return []
-        least = min_deviation(statistics.fmean(known), plan.test_images)
-        margin = plan.config.accuracy_margin
+        quality = plan.default.quality
+        least = min_deviation(statistics.fmean(known), plan.test_images, quality)
+        margin = plan.config.margin(quality)
         if self.next_looks().allowance(margin, max(pooled_deviation(known), least)) > 0:
             return []
         runs = f"{len(known)} run{'s' if known[1:] else ''}"
         return [
-            f"Nothing was tested for no loss: with {plan.test_images:,} test images and {runs} of "
-            "the default, even a configuration as accurate would seldom be proven to lose at most "
-            f"{100 * margin:g} points (verify.accuracy_margin=)."
+            f"Nothing was tested for no loss: with {plan.test_images:,} test {quality.items} and "
+            f"{runs} of the default, even a configuration as {quality.good} would seldom be "
+            f"proven to lose at most {quality.shown_loss(margin)} (verify.{quality.name}_margin=)."
         ]
 
     def next_looks(self) -> LookPlan:

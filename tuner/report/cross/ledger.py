@@ -18,19 +18,9 @@ from tuner.report.answers import (
     trade_offs,
 )
 from tuner.report.wording import VerifiedRow, count, verified_rows
+from tuner.values.quality import Quality
 from tuner.values.results import CrossResult, StudyResult
 from tuner.values.verified import CostRatio, Verified
-
-COLUMNS = (
-    "no loss,\nspeed-up ×",
-    "runtime\nonly, ×",
-    "best gain,\npoints",
-    "train\ntime, s",
-    "accuracy\ntest, %",
-    "CPU\nchange, %",
-    "peak memory\nchange, %",
-)
-"""Headings of the figures in two lines, in the order of ``LedgerRow.cells``."""
 
 ANSWERS = 3
 """Number of leading columns that hold the three answers."""
@@ -54,7 +44,7 @@ class LedgerRow:
         study: Its study.
         default: Its verified default.
         best: The configuration that represents it: its no-loss answer, if it has one.
-        cells: The figures under ``COLUMNS``, rounded for print: the three answers, each with its
+        cells: The figures under ``columns``, rounded for print: the three answers, each with its
             own configuration, then the figures of ``best``.
     """
 
@@ -80,6 +70,19 @@ def titles(result: CrossResult) -> dict[str, str]:
         )
         for each in result.outcomes
     }
+
+
+def columns(quality: Quality) -> list[str]:
+    """Return the headings of the figures in two lines, in the order of ``LedgerRow.cells``."""
+    return [
+        "no loss,\nspeed-up ×",
+        "runtime\nonly, ×",
+        f"best {'change' if quality.is_perplexity else 'gain'},\n{quality.gain_unit}",
+        "train\ntime, s",
+        "perplexity\ntest" if quality.is_perplexity else "accuracy\ntest, %",
+        "CPU\nchange, %",
+        "peak memory\nchange, %",
+    ]
 
 
 def finest(study: StudyResult) -> Verified:
@@ -120,7 +123,7 @@ def _answer_cells(study: StudyResult, rows: dict[str, VerifiedRow]) -> tuple[Cel
     found, tried = proven(study), best_tried(study)
     if study.default_part:
         return _part_cell(study, rows), (NOT_PROVEN, "", ""), (NOT_PROVEN, "", "")
-    why = f"{100 * tried.gain:+.2f} points" if tried else ""
+    why = tried.quality.shown_gain(tried.gain) if tried else ""
     lossless = _speed_cell(found.no_loss, rows, why)
     runtime = _speed_cell(found.runtime_only, rows, "")
     better = found.most_accurate
@@ -142,7 +145,11 @@ def _speed_cell(point: Verified | None, rows: dict[str, VerifiedRow], why: str) 
 def _part_cell(study: StudyResult, rows: dict[str, VerifiedRow]) -> Cell:
     """Return the no-loss cell of a study that knows only the first part of its default."""
     point = same_accuracy(study)
-    return NOT_PROVEN, "same accuracy", f"{rows[point.name].speedup[0]}×" if point else NOT_PROVEN
+    return (
+        NOT_PROVEN,
+        study.quality.same,
+        f"{rows[point.name].speedup[0]}×" if point else NOT_PROVEN,
+    )
 
 
 def p_text(p: float | None) -> str:
@@ -183,9 +190,10 @@ def cross_headline(result: CrossResult) -> list[str]:
     if len(gained) > 1:
         quick = min(gained, key=lambda each: each.best.point.train_time_s.value)
         exact = max(gained, key=lambda each: each.best.point.test_accuracy.value)
-        said = [_figures(quick, "fastest"), _figures(exact, "most accurate")]
+        best = f"of {name}" if (name := result.quality.best) != "most accurate" else name
+        said = [_figures(quick, "fastest"), _figures(exact, best)]
         if quick is exact:
-            said = [_figures(quick, "fastest and most accurate")]
+            said = [_figures(quick, f"fastest and {best}")]
         lines.append(f"Of these, {', '.join(said)}.")
     return [*lines, *_part_lines(rows)]
 
@@ -196,13 +204,12 @@ def _gained_line(rows: list[LedgerRow], gained: list[LedgerRow]) -> str:
         return f"None of {of} is proven to train faster without loss than with its own default."
     if len(rows) == 1:
         faster = f"trains {_gain(rows[0])} faster than with its own default"
-        return f"{rows[0].title} {faster} and loses no accuracy."
+        return f"{rows[0].title} {faster} and loses no {rows[0].study.quality.name}."
     does = "train faster than with their own defaults and lose"
     if len(gained) == 1:
         does = "trains faster than with its own default and loses"
-    return (
-        f"{len(gained)} of {len(rows)} compared frameworks {does} no accuracy: {_gains(gained)}."
-    )
+    name, of = rows[0].study.quality.name, f"{len(gained)} of {len(rows)} compared frameworks"
+    return f"{of} {does} no {name}: {_gains(gained)}."
 
 
 def no_loss_mean(result: CrossResult) -> float | None:
@@ -276,7 +283,8 @@ def _why_short(study: StudyResult) -> str:
         return f"{said} nothing faster that was verified is worth its price."
     nearest = beyond[-1]
     loses = "loses" if nearest.is_worse else "may lose"
-    return f"{said} what is faster {loses} accuracy: {nearest.name}, {priced_words(nearest)}."
+    lost = f"{loses} {study.quality.name}"
+    return f"{said} what is faster {lost}: {nearest.name}, {priced_words(nearest)}."
 
 
 def _part_lines(rows: list[LedgerRow]) -> list[str]:
@@ -290,8 +298,8 @@ def _part_lines(rows: list[LedgerRow]) -> list[str]:
     if not parts:
         return []
     return [
-        f"Same accuracy only, as only the first part of the default was trained: "
-        f"{', '.join(parts)}."
+        f"{rows[0].study.quality.same.capitalize()} only, as only the first part of the default "
+        f"was trained: {', '.join(parts)}."
     ]
 
 
@@ -311,7 +319,9 @@ def _gain(row: LedgerRow) -> str:
 def _figures(row: LedgerRow, praise: str) -> str:
     point = row.best.point
     seconds = f"{format_seconds(point.train_time_s.value)} s"
-    return f"{row.title} is {praise} ({seconds} at {100 * point.test_accuracy.value:.2f} %)"
+    return (
+        f"{row.title} is {praise} ({seconds} at {point.quality.shown(point.test_accuracy.value)})"
+    )
 
 
 def cross_notes(result: CrossResult) -> list[str]:
@@ -320,11 +330,11 @@ def cross_notes(result: CrossResult) -> list[str]:
     notes = []
     if rows:
         notes += [
-            "No loss, runtime only, accuracy gain: the three answers of each framework's study. "
-            "The other figures are those of its no-loss configuration or, where none is proven, "
-            "of the one that the verdict names, against its own default, run in turn "
-            f"with it; intervals at {100 * rows[0].best.point.confidence:g} % confidence, "
-            "p-values two-sided.",
+            f"No loss, runtime only, {result.quality.gain_name}: the three answers of each "
+            "framework's study. The other figures are those of its no-loss configuration or, "
+            "where none is proven, of the one that the verdict names, against its own default, "
+            f"run in turn with it; intervals at {100 * rows[0].best.point.confidence:g} % "
+            "confidence, p-values two-sided.",
             "Speed-up, CPU (user and system, of the whole process tree) and peak memory are "
             "ratios round by round; minus is less than the default. Training time is the "
             "training loop alone.",

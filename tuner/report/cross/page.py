@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tuner.report.answers import same_accuracy
 from tuner.report.cross.ledger import (
-    COLUMNS,
     NOT_PROVEN,
     WORTH,
     LedgerRow,
+    columns,
     cross_header,
     cross_headline,
     cross_interruption,
@@ -41,7 +41,7 @@ def render_cross_page(result: CrossResult) -> str:
         shortfalls=shortfalls(result),
         tiles=_tiles(result),
         interruption=cross_interruption(result),
-        columns=COLUMNS,
+        columns=columns(result.quality),
         rows=ledger(result),
         left_out=reasons(result),
         notes=cross_notes(result),
@@ -64,7 +64,8 @@ def _tile(row: LedgerRow) -> tuple[str, str]:
     value, interval, p = row.cells[0]
     if row.study.default_part:
         figure = f"{row.best.speedup[0]}×" if same_accuracy(row.study) else NOT_PROVEN
-        of = f"to the accuracy of its default's first part ({row.study.default_part})"
+        part = f"its default's first part ({row.study.default_part})"
+        of = f"to the {row.study.quality.name} of {part}"
         return figure, f"{row.title}: {of}; no loss is not proven"
     if row.study.answers.no_loss:
         return f"{value}×", f"{row.title}: no-loss speed-up over its own default ({interval}, {p})"

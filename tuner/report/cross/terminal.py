@@ -10,10 +10,10 @@ from rich.text import Text
 from tuner.progress import abbreviate_params, printable
 from tuner.report.cross.ledger import (
     ANSWERS,
-    COLUMNS,
     NOT_PROVEN,
     WORTH,
     LedgerRow,
+    columns,
     cross_header,
     cross_headline,
     cross_interruption,
@@ -71,7 +71,7 @@ def _fits(table: Table, console: Console) -> bool:
 def _table(rows: list[LedgerRow]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False, leading=1)
     table.add_column("", width=_NAME_WIDTH, overflow="fold")
-    for name in COLUMNS:
+    for name in columns(rows[0].study.quality) if rows else ():
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         params = abbreviate_params(row.best.point.params).rsplit(", ", 1)
@@ -101,7 +101,7 @@ def _block(row: LedgerRow) -> Text:
     name = f"{row.title}, {printable(row.best.point.name)}: {row.best.point.verdict}"
     text = Text.assemble((name, TONES[row.best.tone]))
     text.append(f"\n  params: {printable(row.best.params)}", style="not bold")
-    for heading, (value, *others) in zip(COLUMNS, row.cells, strict=True):
+    for heading, (value, *others) in zip(columns(row.study.quality), row.cells, strict=True):
         details = ", ".join(filter(None, others))
         figure = f"{value} ({details})" if details else value
         text.append(f"\n  {printable(heading)}: {figure}", style="not bold")

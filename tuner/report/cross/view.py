@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.report.answers import FIRST_PART, SAME_ACCURACY, proven
+from tuner.report.answers import FIRST_PART, proven
 from tuner.report.cross.ledger import LedgerRow, finest, ledger, titles
 from tuner.report.labels import Spot, place_labels
 from tuner.report.scale import LINEAR, error_scale
@@ -20,6 +20,7 @@ from tuner.report.view import (
     rises,
     view_front,
 )
+from tuner.report.wording import gain_in_unit
 from tuner.values.pareto import Direction
 from tuner.values.results import CrossResult, StudyResult, front_of
 from tuner.values.trial import Interval
@@ -52,13 +53,16 @@ class ComparedFramework:
     def label(self) -> str:
         """The title and, if significant, the speed-up: "Caffe 1.0 4.9x".
 
-        Without proof of no loss it adds the difference in accuracy, or "(first part)" if the
-        answer is only the same accuracy as the default's first part.
+        Without proof of no loss it adds the difference in accuracy or perplexity, or "(first
+        part)" if the answer is only the same accuracy as the default's first part.
         """
         if self.best is None or not (self.best.point.is_faster or self.best.point.is_slower):
             return self.title
-        price = "" if self.best.point.loses_nothing else f" at {100 * self.best.point.gain:+.2f}"
-        if SAME_ACCURACY in self.best.answers:
+        point, quality = self.best.point, self.best.point.quality
+        price = "" if point.loses_nothing else f" at {quality.gain_in_unit(point.gain):+.2f}"
+        if quality.is_perplexity and price:
+            price += " %"
+        if quality.same in self.best.answers:
             price = f" ({FIRST_PART})"
         return f"{self.title} {self.best.point.speedup:.2g}x{price}"
 
@@ -201,10 +205,12 @@ class Gain:
     rows: list[tuple[str, Interval]]
 
 
-_GAINS: tuple[tuple[str, str, float, bool, Callable[[StudyResult], Interval | None]], ...] = (
+_Figure = Callable[[StudyResult], Interval | None]
+_SPEEDS: tuple[tuple[str, str, float, bool, _Figure], ...] = (
     ("no-loss speed-up, ×", _MORE, 1.0, True, lambda study: _speed(study.answers.no_loss)),
     ("runtime only, ×", _MORE, 1.0, True, lambda study: _speed(study.answers.runtime_only)),
-    ("accuracy gain, points", _MORE, 0.0, False, lambda study: _gain(proven(study))),
+)
+_COSTS: tuple[tuple[str, str, float, bool, _Figure], ...] = (
     ("CPU, %", _LESS, 0.0, False, lambda study: _change(study, lambda versus: versus.cpu)),
     (
         "peak memory, %", _LESS, 0.0, False,
@@ -215,9 +221,17 @@ _GAINS: tuple[tuple[str, str, float, bool, Callable[[StudyResult], Interval | No
 
 def view_gains(result: CrossResult) -> list[Gain]:
     """Return the gains of the ledger, each over all frameworks; empty without a verified study."""
+    quality = result.quality
+    learnt = (
+        f"{quality.gain_name}, {quality.gain_unit}",
+        _LESS if quality.is_perplexity else _MORE,
+        0.0,
+        False,
+        lambda study: _gain(proven(study)),
+    )
     gains = [
         Gain(title, better, neutral, log, _figures(ledger(result), figure))
-        for title, better, neutral, log, figure in _GAINS
+        for title, better, neutral, log, figure in (*_SPEEDS, learnt, *_COSTS)
     ]
     return [each for each in gains if each.rows]
 
@@ -235,13 +249,9 @@ def _speed(point: Verified | None) -> Interval | None:
 
 def _gain(answers: Answers) -> Interval | None:
     point = answers.most_accurate
-    return (
-        _points(point.against_default.accuracy_gain) if point and point.against_default else None
-    )
-
-
-def _points(gain: Interval) -> Interval:
-    return Interval(100 * gain.value, 100 * gain.low, 100 * gain.high)
+    if point is None or point.against_default is None:
+        return None
+    return gain_in_unit(point.quality, point.against_default.accuracy_gain)
 
 
 def _change(study: StudyResult, pick: Callable[[Comparison], CostRatio | None]) -> Interval | None:
