@@ -32,6 +32,7 @@ from tuner.convergence.references import Reference
 from tuner.measure import cpu_flags
 from tuner.progress import make_progress
 from tuner.recommendation.choice import (
+    PERPLEXITY_MARGIN,
     Limits,
     Recommendation,
     fill_settings,
@@ -185,6 +186,8 @@ def recommend(
     cores: int | None = None,
     jobs_per_host: int = 1,
     max_workers: int | None = None,
+    max_perplexity: float | None = None,
+    max_perplexity_loss: float | None = PERPLEXITY_MARGIN,
     objective: str = "train_time_s",
     bandwidth: str = "",
     latency_ms: float = LATENCY_MS,
@@ -212,8 +215,11 @@ def recommend(
         jobs_per_host: Number of such jobs that will share the host (measured by
             experiment=tenancy).
         max_workers: Most processes that may train the job together; 1 if it is started as one.
-        objective: ``train_time_s``, ``accuracy`` or ``memory_mb``: what to prefer within the
-            limits.
+        max_perplexity: Of a text, the highest perplexity, as ``min_accuracy`` of images.
+        max_perplexity_loss: Of a text, the rise of perplexity that is allowed, as a part of the
+            default's; ``None`` allows any.
+        objective: ``train_time_s``, ``accuracy``, ``perplexity`` or ``memory_mb``: what to prefer
+            within the limits.
         bandwidth: Bandwidth of the link between hosts, such as ``10gbit``: the answer then says
             how fast groups of up to 64 would train ``over_link``.
         latency_ms: Latency of that link, one way, milliseconds.
@@ -265,6 +271,8 @@ def recommend(
         cores,
         jobs_per_host,
         max_workers,
+        max_perplexity,
+        max_perplexity_loss,
     )
     found = recommend_fresh(evidence, limits, objective)
     return {
@@ -370,21 +378,21 @@ def settings_template(
 
 def _proof(found: Recommendation) -> dict[str, Any]:
     """Return figures with intervals, in the units of their names, and the runs behind them."""
-    choice = found.choice
+    choice, learnt = found.choice, f"test_{found.choice.quality.name}"
     versus = choice.figures["comparison"]
     return {
         "speedup": versus["speedup"] if versus else None,
         "measured": {
             name: choice.figures[name]
             for name in (
-                *("test_accuracy", "train_time_s", "test_time_s", "cpu_user_s", "cpu_system_s"),
+                *(learnt, "train_time_s", "test_time_s", "cpu_user_s", "cpu_system_s"),
                 *("avg_memory_bytes", "peak_memory_bytes", "projected", "confidence", "verdict"),
             )
         },
         "jobs_per_hour": choice.jobs_per_hour,
         "promised": {
             "train_time_s": dataclasses.asdict(choice.job_time_s),
-            "test_accuracy": dataclasses.asdict(choice.job_accuracy),
+            learnt: dataclasses.asdict(choice.job_figure),
         },
         "against_default": versus,
         "evidence": {

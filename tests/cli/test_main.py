@@ -69,7 +69,7 @@ def shell(home, tmp_path):
         (["sampler=nsga2"], 2, "sampler=nsga2 is for search=joint"),
         (["search_space.batch_size.low=300", "search_space.batch_size.high=30"], 2, "low <= high"),
         (["search_space.batch=3"], 2, "search_space.batch is not a param"),
-        (["model=vg"], 2, "model must be one of default, lenet, alexnet, vgg, resnet50, got 'vg'"),
+        (["model=vg"], 2, "one of default, lenet, alexnet, vgg, resnet50, lstm, got 'vg'"),
         (["framework.runtime.interpreter=no-such-python"], 3, "no-such-python"),
         (["output=/proc/nowhere"], 2, "cannot hold results"),
         (["frobnicate"], 2, "unknown command 'frobnicate'"),

@@ -13,6 +13,7 @@ from tuner.search.curves import (
     merit,
     persistence_of,
 )
+from tuner.values.quality import perplexity
 
 ITERATIONS = (20, 40, 80, 160, 320, 640)
 
@@ -42,6 +43,26 @@ def test_curves_at_new_places_are_predicted(model):
     assert mean.shape == deviation.shape == (3, 2)
     truth = np.log([[error(place, each) for each in (30, 300)] for place in places])
     assert np.abs(mean - truth).max() < 0.15
+
+
+def test_perplexities_are_predicted_to_a_part_of_a_percent():
+    quality, rng = perplexity(10_000), np.random.default_rng(0)
+
+    def reached(place, iterations):
+        return 80 + 9_000 * (iterations / 20 + 1) ** -(1.2 - (place[0] - 0.5) ** 2)
+
+    def looks(place):
+        scores = (quality.score(reached(place, each)) for each in ITERATIONS)
+        return Curve(place, ITERATIONS, tuple(scores), quality=quality)
+
+    model = CurveModel(2000)
+    model.fit([looks(tuple(rng.random(2))) for _ in range(12)])
+    mean, deviation = model.predict(np.array([[0.45, 0.5]]), np.array([[320.0, 640.0]]))
+    truth = [reached((0.45, 0.5), each) for each in (320, 640)]
+    assert np.exp(mean[0]) == pytest.approx(truth, rel=0.02)
+    assert deviation.max() < 0.03
+    score = quality.score_of_log_error(mean[0, 1])
+    assert score == pytest.approx(quality.score(truth[1]), abs=0.003)
 
 
 def test_what_lies_far_from_all_runs_is_uncertain(model):

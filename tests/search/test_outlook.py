@@ -1,10 +1,12 @@
 """Tests of ``tuner.search.outlook``: what is to be reached to lose nothing."""
 
 import dataclasses
+import math
 
 import pytest
 
 from tuner.search import Target
+from tuner.values.quality import perplexity
 from tuner.verification.noninferiority import LookPlan
 
 TARGET = Target(
@@ -47,6 +49,21 @@ def test_what_the_images_of_a_split_cause_falls_with_their_number():
     assert TARGET.own_of(0) == 0.0
     assert changed(val_images=0).spread < TARGET.spread, "nothing is known of the split"
     assert changed(test_accuracy=0.9, val_accuracy=0.9).own_of(5_000) < TARGET.own_of(5_000)
+
+
+PTB = perplexity(10_000)
+TEXT = changed(
+    val_accuracy=PTB.score(120.0), test_accuracy=PTB.score(115.0), deviation=0.0, noise=0.002,
+    test_images=82_429, val_images=73_759, margin=PTB.loss_of(0.01), quality=PTB,
+)  # fmt: skip
+
+
+def test_of_a_text_the_target_is_a_perplexity():
+    assert math.exp(TEXT.default_log_error) == pytest.approx(120.0)
+    assert 120.0 < math.exp(TEXT.log_error) < 120.0 * 1.01
+    assert math.exp(dataclasses.replace(TEXT, margin=0.0).log_error) < 120.0
+    assert TEXT.by_test == pytest.approx(120 / 115)
+    assert 0 < TEXT.spread < 0.02, "a part of a perplexity"
 
 
 def test_errors_on_the_test_split_are_put_to_the_scale_of_validation():

@@ -12,15 +12,19 @@ import re
 import pytest
 from rich.console import Console
 
+from tests.conftest import SYNTHETIC
+from tuner.api import recommend
 from tuner.config.schema import DatasetConfig, SearchConfig, VerifyConfig
 from tuner.progress.wording import describe_outcome
+from tuner.recommendation.choice import Limits
 from tuner.recommendation.evidence import evidence_of
 from tuner.report import print_summary
 from tuner.study.preparation import results_place
 from tuner.study.study import tune
 from tuner.tracking import connect, load_results
+from tuner.values.errors import ConfigError, NothingRecommended
 from tuner.values.pareto import find_objective
-from tuner.values.quality import perplexity
+from tuner.values.quality import ACCURACY, perplexity
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 WORDS = [f"word{number:02d}" for number in range(99)]
@@ -103,3 +107,38 @@ def test_what_is_on_record_can_be_read_back(of_text):
             assert again.accuracy_gain.low == pytest.approx(gain.low)
             assert again.accuracy_gain.high == pytest.approx(gain.high)
         assert "ccurac" not in again.assurance
+
+
+def test_what_is_recommended_keeps_limits_of_perplexity(of_text):
+    result = tune(of_text)
+    asked = {"dataset": "ptb", "output": of_text.output, "framework_path": str(SYNTHETIC)}
+    found = recommend(framework="synthetic", **asked)
+    assert found["no_loss"]
+    assert "a loss of more than 1 % is ruled out" in found["assurance"]
+    reached = found["measured"]["test_perplexity"]
+    assert reached["low"] < reached["value"] < reached["high"]
+    assert found["promised"]["test_perplexity"]["low"] < reached["low"]
+    assert "ccurac" not in json.dumps(found)
+
+    fastest = max(result.verified, key=lambda each: each.speedup)
+    anything = recommend(framework="synthetic", max_perplexity_loss=None, **asked)
+    assert anything["params"] == fastest.params
+    best = recommend(framework="synthetic", max_perplexity=reached["high"], **asked)
+    assert best["params"] == found["params"]
+    with pytest.raises(NothingRecommended, match="max_perplexity=2"):
+        recommend(framework="synthetic", max_perplexity=2, **asked)
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ({"min_accuracy": 0.9}, "say max_perplexity"),
+        ({"max_accuracy_loss": 0.01}, "say max_perplexity_loss"),
+        ({"objective": "accuracy"}, "say objective=perplexity"),
+    ],
+)
+def test_a_limit_of_accuracy_is_refused_of_a_text(given, instead):
+    objective = given.pop("objective", "train_time_s")
+    with pytest.raises(ConfigError, match=instead):
+        Limits(**given).check_for(QUALITY, objective)
+    Limits(**given).check_for(ACCURACY, objective)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tuner.values.quality import perplexity
 from tuner.verification.noninferiority import (
     LookPlan,
     candidate_alpha,
@@ -96,6 +97,8 @@ def test_so_it_is_where_the_default_s_seeds_happen_to_agree():
 def test_a_perfect_default_is_not_known_exactly():
     assert 0 < min_deviation(1.0, 10_000) < min_deviation(0.99, 10_000)
     assert min_deviation(0.0, 10_000) == pytest.approx(min_deviation(1.0, 10_000))
+    text = perplexity(10_000)
+    assert 0 < min_deviation(text.score(115), 82_429, text) < text.loss_of(0.01) / 3
     assert min_deviation(0.99, 40_000) == pytest.approx(min_deviation(0.99, 10_000) / 2)
 
 

@@ -59,8 +59,8 @@ def _table(rows: Mapping[str, str]) -> list[str]:
 def _settings() -> dict[str, str]:
     return {
         "framework": "The framework to tune: " + ", ".join(list_frameworks()) + ".",
-        "dataset": ", ".join(list_datasets()) + "; your own: dataset.path=~/pets",
-        "model": "default: the framework's own; same for all: lenet, alexnet, vgg, resnet50.",
+        "dataset": ", ".join(list_datasets()) + "; or dataset.path=~/pets",
+        "model": "default: the framework's own; the same: lenet, alexnet, vgg, resnet50, lstm.",
         "budget": "About 12 minutes; quick: 2 minutes, thorough: 2 hours; or budget.time_s=1800.",
         "goal": "The fastest without loss of accuracy; accuracy: the most accurate.",
         "constraints": "Limits such as 'constraints=[peak_memory_mb<=2048]'.",

@@ -20,14 +20,18 @@ TRACKED: Mapping[str, Parser] = {
 }
 
 
-def _loss(text: str) -> float | None:
-    """Read a fraction, or ``none`` if any loss is allowed."""
-    if text == "none":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"max_accuracy_loss must be a number or none, got {text!r}") from None
+def _loss(name: str) -> Parser:
+    """Return what reads a fraction, or ``none`` if any loss is allowed."""
+
+    def read(text: str) -> float | None:
+        if text == "none":
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfigError(f"{name} must be a number or none, got {text!r}") from None
+
+    return read
 
 
 ASKED: Mapping[str, Parser] = {
@@ -35,7 +39,9 @@ ASKED: Mapping[str, Parser] = {
     "max_train_time_s": float,
     "max_memory_mb": float,
     "min_accuracy": float,
-    "max_accuracy_loss": _loss,
+    "max_accuracy_loss": _loss("max_accuracy_loss"),
+    "max_perplexity": float,
+    "max_perplexity_loss": _loss("max_perplexity_loss"),
     "cores": int,
     "jobs_per_host": int,
     "max_workers": int,
@@ -63,12 +69,15 @@ def recommend_command(words: Sequence[str]) -> int:
       max_train_time_s=60      at most this training time, in seconds
       max_memory_mb=500        at most this peak memory, in MiB
       min_accuracy=0.985       at least this test accuracy
+      max_perplexity=120       of a text: at most this test perplexity
+      max_perplexity_loss=0.02 of a text: allow a rise of 2 %; none allows any
       cores=2                  measured on this many cores; says how to split them, too
       jobs_per_host=2          measured with two such jobs at once (experiment=tenancy)
       max_workers=1            at most this many processes that train one job together
     Choice:
-      objective=train_time_s   what to prefer within the limits; or accuracy, or memory_mb; of a
-                               program what it needs less of: time, cpu or memory
+      objective=train_time_s   what to prefer within the limits; or accuracy (of a text
+                               perplexity), or memory_mb; of a program what it needs less
+                               of: time, cpu or memory
     Groups on several hosts, modelled:
       bandwidth=1gbit          how fast 4 to 64 workers would train over such a link, one on each
       latency_ms=0.25          of that link, one way

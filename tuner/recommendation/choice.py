@@ -15,13 +15,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.config.schema import VerifyConfig
 from tuner.recommendation.evidence import MARGIN, Evidence, shown
 from tuner.values.errors import ConfigError, NothingRecommended
+from tuner.values.quality import Quality
 from tuner.values.trial import Params, ParamValue
 
-OBJECTIVES = ("train_time_s", "accuracy", "memory_mb")
-_LOSS = "max_accuracy_loss"
-_BREAKABLE = ("max_train_time_s", "max_memory_mb", "min_accuracy", _LOSS, "max_workers")
+OBJECTIVES = ("train_time_s", "accuracy", "memory_mb", "perplexity")
+PERPLEXITY_MARGIN = VerifyConfig.perplexity_margin
+_COSTS = ("max_train_time_s", "max_memory_mb", "max_workers")
+_LEARNT = {
+    "accuracy": ("min_accuracy", "max_accuracy_loss"),
+    "perplexity": ("max_perplexity", "max_perplexity_loss"),
+}
+"""Limits of what is learnt, and of what may be lost of it, by what it is measured by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +39,9 @@ class Limits:
     ``cores`` and ``jobs_per_host`` must match exactly. ``min_accuracy`` is a floor as defined by
     ``Evidence.keeps_accuracy``. ``max_accuracy_loss`` admits points that are proven to lose no
     more against their framework's default. Both apply together: to trade accuracy down to a
-    floor, set the loss to ``None``. ``max_workers`` bounds the processes that train one job
-    together: a job that is started as one process can use 1.
+    floor, set the loss to ``None``. Of a text, ``max_perplexity`` and ``max_perplexity_loss`` (a
+    part of the default's) take their places. ``max_workers`` bounds the processes that train one
+    job together: a job that is started as one process can use 1.
     """
 
     max_train_time_s: float | None = None
@@ -43,6 +51,8 @@ class Limits:
     cores: int | None = None
     jobs_per_host: int = 1
     max_workers: int | None = None
+    max_perplexity: float | None = None
+    max_perplexity_loss: float | None = PERPLEXITY_MARGIN
 
     def check(self) -> None:
         """Raise ``ConfigError`` for an invalid value."""
@@ -50,21 +60,53 @@ class Limits:
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise ConfigError(f"{name} must be at least 1, got {count}")
-        for name in ("max_train_time_s", "max_memory_mb"):
+        for name in ("max_train_time_s", "max_memory_mb", "max_perplexity", "max_perplexity_loss"):
             most = getattr(self, name)
             if most is not None and not 0 <= most < math.inf:
                 raise ConfigError(f"{name} must be a finite number of at least 0, got {most:g}")
-        meanings = {_LOSS: "(0.002 is 0.2 points) or none", "min_accuracy": "(0.985 is 98.5 %)"}
-        for name, meaning in meanings.items():
+        for name, meaning in (
+            ("max_accuracy_loss", "(0.002 is 0.2 points) or none"),
+            ("min_accuracy", "(0.985 is 98.5 %)"),
+        ):
             share = getattr(self, name)
             if share is not None and not 0 <= share <= 1:
                 raise ConfigError(
                     f"{name} must be a fraction from 0 to 1 {meaning}, got {share:g}"
                 )
 
-    def words(self, *names: str) -> str:
+    def check_for(self, quality: Quality, objective: str) -> None:
+        """Raise ``ConfigError`` if a limit or the objective is of what is not measured."""
+        (other,) = _LEARNT.keys() - {quality.name}
+        untouched = Limits()
+        asked = [
+            (name, right)
+            for name, right in zip(_LEARNT[other], _LEARNT[quality.name], strict=True)
+            if getattr(self, name) != getattr(untouched, name)
+        ]
+        if objective == other:
+            asked.append(("objective", f"objective={quality.name}"))
+        if asked:
+            raise ConfigError(
+                f"{asked[0][0]} is of {other}, but what is learnt here is measured by "
+                f"{quality.name}; say {asked[0][1]}"
+            )
+
+    def learnt(self, quality: Quality) -> tuple[float | None, float | None]:
+        """Return the least score, and the largest loss of scores; ``None`` is no limit."""
+        least, loss = (getattr(self, name) for name in _LEARNT[quality.name])
+        return (
+            None if least is None else quality.score(max(least, 1e-9)),
+            None if loss is None else quality.loss_of(loss),
+        )
+
+    def lenient(self) -> Limits:
+        """Return the limits that allow any loss."""
+        return dataclasses.replace(self, max_accuracy_loss=None, max_perplexity_loss=None)
+
+    def words(self, quality: Quality, *names: str) -> str:
         """Format the named limits; without names, all that are set and a point can break."""
-        given = names or [name for name in _BREAKABLE if getattr(self, name) is not None]
+        breakable = (*_COSTS[:2], *_LEARNT[quality.name], *_COSTS[2:])
+        given = names or [name for name in breakable if getattr(self, name) is not None]
         return ", ".join(f"{name}={getattr(self, name):g}" for name in given)
 
 
@@ -106,6 +148,7 @@ def recommend(
             "or say where it was tracked (tracking_uri=)"
         )
     evidence = known = of_newest_data(evidence)
+    limits.check_for(evidence[0].quality, objective)
     for name in ("jobs_per_host", "cores"):
         evidence = _measured_so(evidence, name, getattr(limits, name))
     fitting = _ranked(evidence, limits, objective)
@@ -206,10 +249,11 @@ def _ranked(evidence: Sequence[Evidence], limits: Limits, objective: str) -> lis
             return objective != "memory_mb" and _place(point) in replaced
         return objective == "train_time_s" and not point.is_faster and _place(point) in defaults
 
-    sign = -1 if objective == "accuracy" else 1
-    fitting.sort(
-        key=lambda each: (stands_back(each), sign * getattr(each, objective), -each.accuracy)
-    )
+    def cost(point: Evidence) -> float:
+        learnt = objective in _LEARNT
+        return -point.accuracy if learnt else float(getattr(point, objective))
+
+    fitting.sort(key=lambda each: (stands_back(each), cost(each), -each.accuracy))
     return fitting
 
 
@@ -228,16 +272,17 @@ def _violations(point: Evidence, limits: Limits) -> dict[str, float]:
     ):
         if limit is not None and value > limit:
             broken[name] = (value - limit) / max(limit, 1e-9)
-    floor, loss = limits.min_accuracy, limits.max_accuracy_loss
+    floor, loss = limits.learnt(point.quality)
+    least, lost = _LEARNT[point.quality.name]
     if floor is not None and not point.keeps_accuracy(floor):
-        broken["min_accuracy"] = (floor - point.test_accuracy.low) / max(floor, 1e-9)
+        broken[least] = (floor - point.test_accuracy.low) / max(floor, 1e-9)
     if loss is not None and not point.loses_at_most(loss):
-        broken[_LOSS] = max(0.0, -point.accuracy_gain.low - loss) / max(loss, 1e-9)
+        broken[lost] = max(0.0, -point.accuracy_gain.low - loss) / max(loss, 1e-9)
     return broken
 
 
 def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> NothingRecommended:
-    relaxed = dataclasses.replace(limits, max_accuracy_loss=None)
+    relaxed, quality = limits.lenient(), evidence[0].quality
     otherwise = _ranked(evidence, relaxed, OBJECTIVES[0])
     if otherwise:
         return _too_lossy(evidence, limits, otherwise[0])
@@ -245,7 +290,7 @@ def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> NothingRecomme
     alone = set.intersection(*(set(_violations(each, relaxed)) for each in evidence))
     binding = sorted(alone or _violations(nearest, relaxed))
     return NothingRecommended(
-        f"no measured configuration meets {limits.words(*binding)}"
+        f"no measured configuration meets {limits.words(quality, *binding)}"
         f"{'' if alone else ' together with the other limits'}; the closest takes "
         f"{_costs(nearest)}: {dict(nearest.params)}",
         binding,
@@ -257,14 +302,16 @@ def _too_lossy(
     evidence: Sequence[Evidence], limits: Limits, instead: Evidence
 ) -> NothingRecommended:
     """Explain that only the limit on the loss excludes all; ``instead`` keeps the other limits."""
+    lost = _LEARNT[instead.quality.name][1]
     lossless = [set(_violations(each, limits)) for each in evidence]
-    lossless = [each for each in lossless if _LOSS not in each] or [set()]
+    lossless = [each for each in lossless if lost not in each] or [set()]
     others = sorted(set.intersection(*lossless) or set.union(*lossless))
-    together = f" together with {limits.words(*others)}" if others else ""
+    quality = instead.quality
+    together = f" together with {limits.words(quality, *others)}" if others else ""
     return NothingRecommended(
-        f"no measured configuration is proven to meet {limits.words(_LOSS)}{together}; "
-        f"{_LOSS}=none would give {_costs(instead)}, {instead.difference}: {dict(instead.params)}",
-        [_LOSS, *others],
+        f"no measured configuration is proven to meet {limits.words(quality, lost)}{together}; "
+        f"{lost}=none would give {_costs(instead)}, {instead.difference}: {dict(instead.params)}",
+        [lost, *others],
         instead.summary(),
     )
 
@@ -280,19 +327,21 @@ def _costs(point: Evidence) -> str:
 _NOTHING_BETTER = {
     "train_time_s": "no faster configuration is proven to meet",
     "accuracy": "no faster configuration that is as accurate is proven to meet",
+    "perplexity": "no faster configuration of as low a perplexity is proven to meet",
     "memory_mb": "no configuration that needs less memory is proven to meet",
 }
 
 
 def _why_default(evidence: Sequence[Evidence], limits: Limits, objective: str) -> str:
     """Explain why the answer is the untouched default, and what allowing a loss would give."""
-    kept = limits.words() if limits.max_accuracy_loss is not None else "the limits"
+    quality = evidence[0].quality
+    lost = _LEARNT[quality.name][1]
+    kept = limits.words(quality) if getattr(limits, lost) is not None else "the limits"
     note = f"this is the untouched default: {_NOTHING_BETTER[objective]} {kept}"
-    relaxed = dataclasses.replace(limits, max_accuracy_loss=None)
-    best = _ranked(evidence, relaxed, objective)[0]
+    best = _ranked(evidence, limits.lenient(), objective)[0]
     if best.is_default:
         return note
-    return f"{note}; {_LOSS}=none would give {_costs(best)}, {best.difference}"
+    return f"{note}; {lost}=none would give {_costs(best)}, {best.difference}"
 
 
 def fill_settings(template: Path, params: Params) -> str:

@@ -114,6 +114,13 @@ class Evidence:
         return Interval(mean.value, max(low, 0.0), min(high, 1.0))
 
     @property
+    def job_figure(self) -> Interval:
+        """Predicted accuracy (fraction) or perplexity of one job."""
+        scores = self.job_accuracy
+        ends = sorted(map(self.quality.figure, (scores.low, scores.high)))
+        return Interval(self.quality.figure(scores.value), *ends)
+
+    @property
     def jobs_per_hour(self) -> float:
         """Trainings that the host completes per hour, with as many concurrent jobs as measured."""
         return self.jobs_per_host * 3600 / self.train_time_s
@@ -193,9 +200,10 @@ class Evidence:
         """
         if self.default_part:
             return False
-        if self.is_default or (self.no_loss and loss >= self.margin):
+        own = math.isclose(loss, self.margin)  # a perplexity's is rounded
+        if self.is_default or (self.no_loss and (own or loss > self.margin)):
             return True
-        by_interval = loss != self.margin and self.accuracy_gain.low > -loss
+        by_interval = not own and self.accuracy_gain.low > -loss
         return by_interval and self._against_whole_default
 
     def keeps_accuracy(self, floor: float) -> bool:

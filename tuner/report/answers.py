@@ -252,7 +252,8 @@ def _accurate(result: StudyResult, default: Verified) -> Answer:
 def _changed(point: Verified) -> str:
     """Say that a lossy exchange changes what is learned, and what the accuracy rests on."""
     words = changes(point.params)
-    return f" Its {words}; the {point.quality.name} is that of {point.full_runs} such runs." if words else ""
+    name = point.quality.name
+    return f" Its {words}; the {name} is that of {point.full_runs} such runs." if words else ""
 
 
 def _subject(point: Verified, default: Verified) -> str:

@@ -28,7 +28,10 @@ _Flags = np.typing.NDArray[np.bool_]
 
 _MAX_POINTS = 480  # the time of a fit grows with the cube of this
 _REFIT = 1.25  # hyperparameters are refitted once there is this many times as much data
-_NOISE = (0.002, 0.1)  # bounds of a look's variance; few looks that happen to agree prove no less
+# bounds of a look's variance; few looks that happen to agree prove no less. Perplexities are told
+# to a part of a percent, where accuracies are counts of a few errors
+_NOISE = {"accuracy": (0.002, 0.1), "perplexity": (0.00002, 0.1)}
+_FIRST_NOISE = {"accuracy": 0.015, "perplexity": 0.001}
 _ALONG = (0.5, 1.5)  # length scales of the iterations, over which errors fall steadily
 _SCALES = (0.2, 1.0)  # the same of the cube: two curves that agree do not make a param irrelevant
 _QUANTILES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)  # of the normal: 10, 30, 50, 70, 90 %
@@ -146,7 +149,9 @@ class CurveModel:
             # the first two columns are names, too close together to act as dimensions
             bounds = [*[_SCALES] * dimensions, _ALONG]
             smooth = Matern([*[0.5] * dimensions, 0.8], bounds, nu=2.5)
-            kernel = ConstantKernel(1.0, (0.3, 5.0)) * smooth + WhiteKernel(0.015, _NOISE)
+            figure = curves[0].quality.name
+            noise = WhiteKernel(_FIRST_NOISE[figure], _NOISE[figure])
+            kernel = ConstantKernel(1.0, (0.3, 5.0)) * smooth + noise
             if own:
                 kernel += shared_by_name(own**2 / float(np.var(targets)), _PLACE)
         self._model = GaussianProcessRegressor(

@@ -23,7 +23,8 @@ from tuner.values.trial import TrialResult
 from tuner.verification.noninferiority import LookPlan
 
 _Array = np.typing.NDArray[np.float64]
-_OF_SAMPLING = 0.7  # usual spread between seeds over that of sampling the images
+# usual spread between seeds over that of sampling the images, or the words
+_OF_SAMPLING = {"accuracy": 0.7, "perplexity": 0.35}
 _BETWEEN_SPLITS = 0.15  # of a configuration's errors are its own, by MNIST's ``references/``
 _NEAR = 2.0  # times the default's error; beyond it no point has a chance
 _QUANTILES = tuple(special.ndtri((np.arange(7) + 0.5) / 7))
@@ -69,7 +70,7 @@ class Target:
     def _own_deviation(self) -> float:
         """Standard deviation between the default's seeds; a few may agree by chance."""
         sampling = self.quality.sampling_deviation(self.test_accuracy, self.test_images)
-        usual = _OF_SAMPLING * sampling
+        usual = _OF_SAMPLING[self.quality.name] * sampling
         return math.hypot(self.deviation, usual) / math.sqrt(2) if self.deviation else usual
 
     @property

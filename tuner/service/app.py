@@ -19,7 +19,12 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from tuner import __version__
 from tuner.api import answer, configuration, layouts_of
-from tuner.config.catalogue import list_frameworks, load_framework
+from tuner.config.catalogue import (
+    list_datasets,
+    list_frameworks,
+    load_dataset_config,
+    load_framework,
+)
 from tuner.recommendation.choice import (
     Limits,
     Recommendation,
@@ -260,6 +265,7 @@ def _add_answers(
         return PlainTextResponse(form(asked.format, found.model_dump(), asked.model_dump()))
 
     def recommended(asked: Question) -> Answer:
+        require_accuracy(asked.dataset)
         now = records.known()
         limits = limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
@@ -302,6 +308,15 @@ def try_out(alone: Snapshot) -> None:
         for shown in front_points(alone, point.framework, point.dataset):
             shown.model_dump_json()
     render_page(alone, [], Balance(), []).encode()
+
+
+def require_accuracy(dataset: str) -> None:
+    """Raise ``NothingRecommended`` for a shipped text, which perplexity is the measure of."""
+    if dataset in list_datasets() and load_dataset_config(dataset).figure != "accuracy":
+        raise NothingRecommended(
+            f"{dataset} is measured by perplexity, of which the service does not tell; "
+            f"python -m tuner recommend dataset={dataset} does"
+        )
 
 
 def limits_of(asked: Question) -> Limits:

@@ -63,7 +63,11 @@ class _Told(StudyProgress):
         points = [
             {
                 "params": dict(each.params),
-                "val_accuracy": each.val_accuracy,
+                **{
+                    name: figure
+                    for name, figure in each.metrics.items()
+                    if name in ("val_accuracy", "val_perplexity")
+                },
                 "train_time_s": each.metrics["train_time_s"],
             }
             for each in front

@@ -148,6 +148,8 @@ class RecordCache:
                 if each.front.get("framework") in (None, CROSS):
                     continue
                 points = evidence_of(each)
+                if points and points[0].quality.is_perplexity:
+                    continue  # it is asked about accuracy; ``recommend`` answers for texts
                 if known.get(each.run_id) is not each:
                     self.try_out(Snapshot((each,), tuple(points)))
                 outdated = self._is_stale(each, packages)

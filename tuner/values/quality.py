@@ -17,7 +17,7 @@ MIN_ERROR = 1e-3
 """Added to an error before its logarithm is taken, so that no error is too small for it."""
 BLIND_ERROR = 0.9
 """Share of wrong answers of blind guessing, of ten classes."""
-_WORD_DEVIATION = 2.5  # of the logarithm of a word's probability, over the words of a text
+_WORD_DEVIATION = 3.0  # of the logarithm of a word's probability, over the words of a text
 
 
 @dataclass(frozen=True, slots=True)
