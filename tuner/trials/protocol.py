@@ -3,6 +3,10 @@
 The worker's folder holds ``trial.json`` (one flat object, in), ``events.jsonl`` (append-only, one
 flat object per line, out) and, to end the training, ``stop``. The worker's own output is not part
 of the protocol: it goes to a log that the host keeps.
+
+What a worker judges is the ``figure`` of the request: with ``perplexity``, its ``checkpoint`` and
+``result`` have ``val_perplexity`` and ``test_perplexity`` in place of ``val_accuracy`` and
+``test_accuracy``.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Verified:
             (``budget=quick``): time projected, accuracy that of the shorter training.
         composed: Training time in seconds and validation accuracy as composed by the search;
             ``None`` if both were measured in one run.
-        test_accuracy: Fraction 0–1.
+        test_accuracy: Fraction 0–1; of a perplexity, its score (see ``tuner.values.quality``).
         train_time_s: Seconds for all iterations.
         test_time_s, cpu_user_s, cpu_system_s: Median over the full runs, seconds.
         avg_memory_bytes, peak_memory_bytes: Median over the full runs.
