@@ -87,6 +87,12 @@ def test_the_best_within_the_limits_is_recommended_with_its_proof(service):
     assert answer["assurance"].startswith("no loss: a loss of more than 0.2 points is ruled out")
 
 
+def test_of_a_text_it_says_who_answers(service):
+    reply = service.get("/v1/recommendations", dataset="ptb")
+    assert reply.status_code == 404
+    assert "python -m tuner recommend dataset=ptb" in reply.text
+
+
 def test_a_job_gets_its_variables_as_a_text_and_none_where_nothing_is_recommended(service):
     reply = service.get("/v1/recommendations", framework="caffe", format="env")
     assert (reply.status_code, reply.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")

@@ -16,6 +16,7 @@ import pytest
 
 from tests.paper_samples import make_paper
 from tuner.__main__ import main
+from tuner.config.catalogue import load_dataset_config
 from tuner.config.paper import PaperClaim, PaperRow
 from tuner.study import paper_experiment
 from tuner.study.paper_experiment import run_paper
@@ -241,6 +242,13 @@ def test_what_cannot_be_run_is_refused_before_anything_is_installed(paper, chang
     with pytest.raises(ConfigError, match=refusal) as refused:
         run_paper(dataclasses.replace(paper, paper=make_paper(**changes)))
     assert "\n" not in str(refused.value)
+
+
+def test_accuracies_are_not_compared_of_a_text(paper):
+    compared = make_paper(metrics=["accuracy_pct"])
+    text = dataclasses.replace(paper, paper=compared, dataset=load_dataset_config("ptb"))
+    with pytest.raises(ConfigError, match="ptb is measured by its perplexity"):
+        run_paper(text)
 
 
 def test_one_missing_param_refuses_its_rows_alone(paper):

@@ -200,7 +200,7 @@ class CurveModel:
             data = data[kept]
         places = np.random.default_rng(self._seed).random((_BLIND, data.shape[1] - 4))
         none = np.zeros(_BLIND)
-        guesses = np.full(_BLIND, curves[0].quality.log_error(curves[0].quality.blind_score))
+        guesses = np.full(_BLIND, curves[0].quality.first_log_error)
         blind = np.column_stack([none, none, places, none, guesses])
         data = np.concatenate([data, blind])
         return data[:, :-1], data[:, -1]

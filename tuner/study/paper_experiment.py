@@ -78,6 +78,11 @@ def run_paper(config: TuneConfig, command: str = "") -> PaperResult:
             f"{config.paper.name} needs executor=local with jobs_per_host=1, got "
             f"executor={config.executor.name} with jobs_per_host={config.executor.jobs_per_host}"
         )
+    if "accuracy_pct" in config.paper.metrics and config.dataset.figure != "accuracy":
+        raise ConfigError(
+            f"{config.paper.name} compares accuracies, but {config.dataset.name} is measured by "
+            f"its {config.dataset.figure}; choose a data set of images"
+        )
     uri, output = results_place(config)
     with contextlib.ExitStack() as stack:
         shown = stack.enter_context(make_progress(config.progress))

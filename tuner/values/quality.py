@@ -17,7 +17,7 @@ MIN_ERROR = 1e-3
 """Added to an error before its logarithm is taken, so that no error is too small for it."""
 BLIND_ERROR = 0.9
 """Share of wrong answers of blind guessing, of ten classes."""
-_WORD_DEVIATION = 3.0  # of the logarithm of a word's probability, over the words of a text
+_WORD_DEVIATION = 3.0  # of the logarithm of a word's probability; assumed, as no reference is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,11 @@ class Quality:
     def blind_score(self) -> float:
         """Score of blind guessing."""
         return 0.0 if self.is_perplexity else 1 - BLIND_ERROR
+
+    @property
+    def first_log_error(self) -> float:
+        """Logarithm of the error before anything is learnt."""
+        return self._span if self.is_perplexity else math.log(BLIND_ERROR)
 
     def slope(self, score: float) -> float:
         """Return by how much the logarithm of the error rises as the score falls."""
