@@ -19,12 +19,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from tuner import __version__
 from tuner.api import answer, configuration, layouts_of
-from tuner.config.catalogue import (
-    list_datasets,
-    list_frameworks,
-    load_dataset_config,
-    load_framework,
-)
+from tuner.config.catalogue import list_frameworks, load_framework
 from tuner.recommendation.choice import (
     Limits,
     Recommendation,
@@ -61,7 +56,7 @@ from tuner.service.outcomes import add_outcomes
 from tuner.service.page import render_page
 from tuner.service.programs import TEXT, add_programs, answer_for, placed_nothing
 from tuner.service.promises import Promises
-from tuner.service.records import RecordCache, Snapshot
+from tuner.service.records import RecordCache, Snapshot, require_accuracy
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended, StorageAway, TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front
@@ -308,15 +303,6 @@ def try_out(alone: Snapshot) -> None:
         for shown in front_points(alone, point.framework, point.dataset):
             shown.model_dump_json()
     render_page(alone, [], Balance(), []).encode()
-
-
-def require_accuracy(dataset: str) -> None:
-    """Raise ``NothingRecommended`` for a shipped text, which perplexity is the measure of."""
-    if dataset in list_datasets() and load_dataset_config(dataset).figure != "accuracy":
-        raise NothingRecommended(
-            f"{dataset} is measured by perplexity, of which the service does not tell; "
-            f"python -m tuner recommend dataset={dataset} does"
-        )
 
 
 def limits_of(asked: Question) -> Limits:

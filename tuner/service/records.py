@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tuner.config.catalogue import load_framework
+from tuner.config.catalogue import list_datasets, load_dataset_config, load_framework
 from tuner.measure import fingerprint, machine_facts, parse_cores
 from tuner.recommendation.evidence import Evidence, evidence_of
 from tuner.runtimes import find_runtime
 from tuner.tracking import CROSS, StudyRecord, load_everything
-from tuner.values.errors import StorageAway, StorageError, TunerError
+from tuner.values.errors import NothingRecommended, StorageAway, StorageError, TunerError
 
 _log = logging.getLogger(__name__)
 
@@ -181,3 +181,12 @@ class RecordCache:
         use = {key: then[key] for key in ("cores", "jobs_per_host") if key in then}
         here = fingerprint({**machine, **use}, packages[name])
         return here != fingerprint(then, study.front["runtime"])
+
+
+def require_accuracy(dataset: str) -> None:
+    """Raise ``NothingRecommended`` for a shipped text, which perplexity is the measure of."""
+    if dataset in list_datasets() and load_dataset_config(dataset).figure != "accuracy":
+        raise NothingRecommended(
+            f"{dataset} is measured by perplexity, of which the service does not tell; "
+            f"python -m tuner recommend dataset={dataset} does"
+        )
