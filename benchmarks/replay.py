@@ -30,8 +30,9 @@ from tuner.search.curves import Curve, look_deviations
 from tuner.trials.protocol import marks_of, trained_iterations
 from tuner.trials.stopping import can_extend, far_behind
 from tuner.values.pareto import OBJECTIVES, hypervolume
+from tuner.values.ranges import Choices, Range
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
-from tuner.values.space import Choices, Range, SearchSpace
+from tuner.values.space import SearchSpace
 from tuner.values.trial import (
     Checkpoint,
     Measurement,

@@ -9,8 +9,9 @@ from tests.conftest import DEFAULT, SYNTHETIC
 from tests.cross_samples import copy_framework
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import TuneConfig
+from tuner.values.ranges import check_cases, read_param
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
-from tuner.values.space import SearchSpace, check_cases, read_param
+from tuner.values.space import SearchSpace
 
 CHOICES = {
     "workers": {"type": "categorical", "choices": [1, 2]},

@@ -24,7 +24,8 @@ from tuner.measure import cpu_flags, parse_cores
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.values.errors import RuntimeUnavailable
-from tuner.values.space import Choices, SearchSpace
+from tuner.values.ranges import Choices
+from tuner.values.space import SearchSpace
 from tuner.values.trial import Trial, TrialKind, TrialStatus
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -9,7 +9,8 @@ import pytest
 
 from tuner.search import constrained
 from tuner.search.constrained import Told, propose
-from tuner.values.space import Range, SearchSpace
+from tuner.values.ranges import Range
+from tuner.values.space import SearchSpace
 
 SPACE = SearchSpace("the program", {"x": Range(0.0, 1.0, integer=False)}, ())
 

@@ -205,6 +205,8 @@ def test_overrides_replace_entries(small):
     assert space.refusal({**MEMBER, "batch_size": 16}) == ""
     assert space.refusal(MEMBER) == "batch_size must be a whole number from 8 to 16, got 32"
     assert "blas" not in space.optuna_params({**MEMBER, "batch_size": 16})
+    narrowed = load(small, threads={"choices": [1, 2]}).params["threads"]
+    assert [narrowed.values({"blas": each}) for each in ("fast", "plain")] == [(1, 2), (1,)]
     changed = load(small, momentum={"type": "categorical", "choices": [0.5, 0.9]})
     assert changed.params["momentum"].values({}) == (0.5, 0.9)
 
@@ -235,6 +237,16 @@ def test_overrides_replace_entries(small):
             {"speed": {"low": 1}},
             "search_space.speed is not a param of small: "
             "batch_size, momentum, blas, threads, blas_kernel",
+        ),
+        (
+            {"batch_size": {"choices": [32]}},
+            "search_space.batch_size.choices changes nothing, as batch_size is of type int; "
+            "it has low, high, log",
+        ),
+        (
+            {"threads": {"choices": [2]}},
+            "search_space.threads has no value for this CPU with blas=plain; "
+            "search_space.blas.choices can leave that out",
         ),
         (
             {"batch_size": 32},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.values.errors import ConfigError
-from tuner.values.space import Choices, Range
+from tuner.values.ranges import Choices, Range
 from tuner.wrap.params import fill, is_spec, read_params
 
 FILE = """

@@ -20,13 +20,14 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tuner.race.pacemaker import OpenSession, Pacemaker, Session
-from tuner.values.exchange import lossy
+from tuner.values.exchange import exact_only
+from tuner.values.ranges import Range
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
-from tuner.values.space import Range, SearchSpace
+from tuner.values.space import SearchSpace
 from tuner.values.trial import Params, ParamValue, Trial, TrialKind, group_size, nodes_of
 
 _MIN_ITERATIONS = 3
@@ -214,17 +215,13 @@ class Race:
         """
         self._begun.add(self._stage)  # none of them is due once the time is up
         tried: set[tuple[int, int]] = set()
-        for base in self._exact(self.known.ranked(self.batch_sizes[0])):
+        for base in exact_only(self.known.ranked(self.batch_sizes[0])):
             exchanges = self.space.runtime.get("exchange")
             group = group_size(base), nodes_of(base)
             if exchanges is None or group in tried:
                 continue
             tried.add(group)
             yield from (self._with(base, "exchange", value) for value in exchanges.values(base))
-
-    @staticmethod
-    def _exact(settings: Sequence[dict[str, ParamValue]]) -> list[dict[str, ParamValue]]:
-        return [each for each in settings if lossy(each) is None]
 
     def _variants(self, name: str, *, thorough: bool) -> Iterator[dict[str, ParamValue]]:
         """Yield settings with other values of one param, each by what is known by then.
@@ -234,12 +231,12 @@ class Race:
         If ``thorough``, vary all settings that are the best at some batch size.
         """
         param = self.space.runtime[name]
-        groups = [each.get(param.given) for each in self._exact(self.known.contenders(math.inf))]
+        groups = [each.get(param.given) for each in exact_only(self.known.contenders(math.inf))]
         for group in dict.fromkeys(groups):
             near = self._near_best(param.given, group, _SLACK)
             leaders = self._near_best(param.given, group, 1.0) if thorough else []
             for base in leaders or near[:1]:
-                yield from self._exact(
+                yield from exact_only(
                     [self._with(base, name, value) for value in param.values(base)]
                 )
             for base in near:
@@ -251,7 +248,7 @@ class Race:
         self, name: str, value: ParamValue, slack: float
     ) -> list[dict[str, ParamValue]]:
         """Return settings with this value of a param within ``slack`` of the fastest of all."""
-        near = self._exact(self.known.contenders(slack))
+        near = exact_only(self.known.contenders(slack))
         return [each for each in near if each.get(name) == value]
 
     def _with(self, base: Params, name: str, value: ParamValue) -> dict[str, ParamValue]:
@@ -324,7 +321,7 @@ class Race:
 
     def _alike(self) -> list[dict[str, ParamValue]]:
         """Return settings that probes cannot tell apart from the fastest at some batch size."""
-        ranked = [self._exact(self.known.ranked(batch)) for batch in self.batch_sizes]
+        ranked = [exact_only(self.known.ranked(batch)) for batch in self.batch_sizes]
         found: list[dict[str, ParamValue]] = []
         for places in zip(*ranked, strict=True):  # the fastest at each, then the next
             for setting, batch in zip(places, self.batch_sizes, strict=True):

@@ -18,7 +18,8 @@ from scipy import special
 from tuner.search.curves import CurveModel, persistence_of
 from tuner.search.places import AccuracyCube
 from tuner.values.quality import ACCURACY, MIN_ERROR, Quality
-from tuner.values.space import Range, SearchSpace
+from tuner.values.ranges import Range
+from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialResult
 from tuner.verification.noninferiority import LookPlan
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from tuner.search.curves import Curve
 from tuner.values.exchange import Lossy, group_of, lossy
-from tuner.values.space import Choices, Range, SearchSpace
+from tuner.values.ranges import Choices, Range
+from tuner.values.space import SearchSpace
 from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _Array = np.typing.NDArray[np.float64]

@@ -18,8 +18,8 @@ from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
 from tuner.values.exchange import group_of, lossy
 from tuner.values.quality import ACCURACY, Quality
+from tuner.values.ranges import Range
 from tuner.values.results import least_of_interest
-from tuner.values.space import Range
 from tuner.values.trial import Params, ParamValue, TrialResult
 
 _CANDIDATES = 192

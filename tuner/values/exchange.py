@@ -7,6 +7,8 @@ learned then depends on it, and on the number of processes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tuner.values.trial import Params, ParamValue, group_size
 
 EXACT = "exact"
@@ -25,6 +27,11 @@ def group_of(params: Params) -> dict[str, ParamValue]:
     """Return the params that say which group trains, and how it exchanges gradients."""
     names = ("workers", "nodes", "exchange")
     return {name: params[name] for name in names if name in params}
+
+
+def exact_only(settings: Iterable[dict[str, ParamValue]]) -> list[dict[str, ParamValue]]:
+    """Return those of some settings that learn what one process learns."""
+    return [each for each in settings if lossy(each) is None]
 
 
 def changes(params: Params) -> str:
