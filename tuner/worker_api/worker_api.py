@@ -344,7 +344,7 @@ def _train_along(trial, step):
         last["iteration"] += count
         last["train_time_s"] += clock() - start
         trial.progress(**last)
-    return dict(last, val_accuracy=None, eval_s=0.0)
+    return dict(last, validated=None, eval_s=0.0)
 
 
 def _check_loss(trial, iteration, loss):
