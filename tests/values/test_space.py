@@ -71,6 +71,13 @@ def test_trials_that_may_have_several_nodes_have_a_param_for_it(small):
     assert forced.params["nodes"].values({}) == (2,)
 
 
+def test_an_exchange_with_a_loss_is_for_several_nodes_where_there_may_be_some():
+    space = SearchSpace.load(find_setting_file("search_spaces", "torch"), cores=1, nodes=2)
+    exchange = space.params["exchange"]
+    assert exchange.values({"nodes": 1, "workers": 1}) == ("exact",)
+    assert set(exchange.values({"nodes": 2, "workers": 1})) > {"exact", "fp16"}
+
+
 @pytest.mark.parametrize(("cores", "flags"), [(1, ()), (2, ALL_FLAGS), (6, ALL_FLAGS)])
 @pytest.mark.parametrize("name", sorted(SPACES))
 def test_what_is_suggested_is_a_member(name, cores, flags):
