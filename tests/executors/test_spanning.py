@@ -258,10 +258,16 @@ def test_a_group_on_two_nodes_is_measured_as_one(bed):
     assert one.measurement.sent_bytes == 0
 
 
-def test_warm_trials_share_a_group(bed):
-    results = [bed.run(number, warm=True, nodes=2, iterations=50) for number in (1, 2)]
-    assert [each.status for each in results] == [TrialStatus.COMPLETE] * 2, results[1].reason
-    assert results[1].measurement.setup_time_s < results[0].measurement.setup_time_s
+def test_a_session_keeps_its_group(bed):
+    params = {**bed.default, "nodes": 2, "iterations": 50}
+    with bed.executor.session(params) as session:
+        first = session.run(Trial(1, params, time_limit_s=60.0))
+        group = measure.marked_processes(bed.marker)
+        second = session.run(Trial(2, params, time_limit_s=60.0))
+        assert measure.marked_processes(bed.marker) == group
+    assert [first.status, second.status] == [TrialStatus.COMPLETE] * 2, second.reason
+    assert group
+    assert alive(bed.marker) == []
 
 
 @pytest.mark.parametrize(
