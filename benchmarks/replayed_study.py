@@ -208,7 +208,7 @@ def _setup(recorded: Recorded) -> TrialSetup:
         framework=config,
         runtime=find_runtime(config),
         dataset=Dataset(
-            dataset, dataset, NOWHERE, 0, 0, 0, 0, sizes, split="", digest=recorded.name,
+            dataset, dataset, NOWHERE, 28, 28, 1, 10, sizes, split="", digest=recorded.name,
             origin="", source="",
         ),
         model=recorded.model,

