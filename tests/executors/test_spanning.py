@@ -29,7 +29,7 @@ from tuner.config.schema import (
 from tuner.config.validation import validate
 from tuner.executors import RayExecutor
 from tuner.progress import StudyProgress
-from tuner.runtimes import find_runtime
+from tuner.runtimes import ensure_installed, find_runtime
 from tuner.study.preparation import load_space
 from tuner.study.study import tune
 from tuner.trials.setup import core_sets, fetch, make_setup
@@ -304,8 +304,7 @@ def test_it_learns_on_two_nodes_what_it_learns_on_one(pytestconfig, cluster, tmp
         pytest.skip("not among the chosen frameworks")
     config = make_config(name, None, cluster)
     config.model = "lenet"
-    if not find_runtime(config.framework).installed():
-        pytest.skip(f"the runtime of {name} is not installed")
+    ensure_installed(find_runtime(config.framework))
     bed = Bed(config, tmp_path)
     try:
         # a batch that cannot be divided evenly shows whether the parts are weighted
