@@ -17,11 +17,9 @@ Target: each prediction within 15 % of the measured time.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 import signal
 import subprocess
@@ -33,9 +31,8 @@ from typing import Any
 
 import psutil
 from parallel import DATASET, WARM_UP, Measurements, open_session
-from workbench import Workbench, workbench
+from workbench import Workbench, each_framework, workbench
 
-from tuner.config.catalogue import list_frameworks
 from tuner.values.errors import TunerError
 from tuner.values.scaling import Pace, Scaling, paces, read_topology
 from tuner.values.trial import Params
@@ -201,24 +198,7 @@ def _ms(interval: dict[str, float]) -> str:
 
 def main() -> None:
     """Measure and print; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("frameworks", nargs="*", default=list_frameworks())
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="training a group and round")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    everything = []
-    for name in given.frameworks:
-        try:
-            found = check(name, given.rounds, given.seconds)
-        except TunerError as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            continue
-        everything.append(found)
-        if not given.json:
-            print(*lines(found), sep="\n", flush=True)
-    if given.json:
-        print(json.dumps(everything, indent=1))
+    each_framework(__doc__ or "", "training a group and round", check, lines)
 
 
 if __name__ == "__main__":

@@ -17,24 +17,20 @@ default once with each setting takes.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench import Workbench, workbench
+from workbench import Workbench, each_framework, workbench
 
-from tuner.config.catalogue import list_frameworks
 from tuner.race.race import Race
 from tuner.trials.session import WorkerSession
-from tuner.values.errors import TunerError
+from tuner.values.errors import NoTrialSucceeded
 from tuner.values.groups import groups
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.trial import Params, ParamValue, Trial, TrialKind, TrialStatus
@@ -76,6 +72,8 @@ def race(bench: Workbench) -> tuple[dict[str, ParamValue], float]:
     began_s = time.monotonic()
     contest = Race(bench.space, bench.default, lambda each: open_session(bench, each), RACE_S)
     known = contest.run()
+    if not known.settings:
+        raise NoTrialSucceeded(f"nothing could be raced: {known.faults}")
     return known.fastest(batch_of(bench)), time.monotonic() - began_s
 
 
@@ -198,24 +196,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def main() -> None:
     """Measure and print; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("frameworks", nargs="*", default=list_frameworks())
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="training a setting and round")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    everything = []
-    for name in given.frameworks:
-        try:
-            found = compare(name, given.rounds, given.seconds)
-        except (TunerError, KeyError) as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            continue
-        everything.append(found)
-        if not given.json:
-            print(*lines(found), sep="\n", flush=True)
-    if given.json:
-        print(json.dumps(everything, indent=1))
+    each_framework(__doc__ or "", "training a setting and round", compare, lines)
 
 
 if __name__ == "__main__":

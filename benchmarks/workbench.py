@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import os
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
-from tuner.config.catalogue import load_dataset_config, load_framework, tuner_home
+from tuner.config.catalogue import (
+    list_frameworks,
+    load_dataset_config,
+    load_framework,
+    tuner_home,
+)
 from tuner.config.schema import TuneConfig, VerifyConfig
 from tuner.progress import StudyProgress
 from tuner.study.preparation import standalone_setup
 from tuner.study.study import tune
 from tuner.trials.session import TrialSetup
+from tuner.values.errors import TunerError
 from tuner.values.results import StudyResult
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Params
@@ -45,6 +55,41 @@ def workbench(framework: str, dataset: str, model: str = MODEL) -> Iterator[Work
     )
     with standalone_setup(config, StudyProgress()) as (space, setup):
         yield Workbench(space, space.default(dataset, model).params, setup)
+
+
+def each_framework(
+    about: str,
+    seconds: str,
+    check: Callable[[str, int, float], dict[str, Any]],
+    lines: Callable[[dict[str, Any]], Iterable[str]],
+) -> None:
+    """Check the frameworks of the command line in turn, and print what was found.
+
+    Args:
+        about: The benchmark's docstring.
+        seconds: What takes ``--seconds``.
+        check: Checks one framework, in so many rounds of so many seconds; a ``TunerError`` or a
+            missing param leaves it out.
+        lines: Tells what was found for readers.
+    """
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("frameworks", nargs="*", default=list_frameworks())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help=seconds)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    everything = []
+    for name in given.frameworks:
+        try:
+            found = check(name, given.rounds, given.seconds)
+        except (TunerError, KeyError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        everything.append(found)
+        if not given.json:
+            print(*lines(found), sep="\n", flush=True)
+    if given.json:
+        print(json.dumps(everything, indent=1))
 
 
 def side_by_side(
