@@ -131,7 +131,9 @@ def test_a_long_trial_says_how_far_it_is(monkeypatch):
     progress = make_progress("plain", console=console)
     monkeypatch.setattr("tuner.progress.plain._PLAIN_INTERVAL_S", 0.0)
     progress.trial_progress(Trial(0, make_params(), TrialKind.DEFAULT), 2500, 47.5)
-    assert "default: 2,500 of 10,000 iterations in 47.5 s" in text_of(console)
+    progress.trial_progress(Trial(3, {"lr": 0.1}), 0, 47.5)
+    said = [line.split("] ")[1] for line in text_of(console).splitlines()]
+    assert said == ["default: 2,500 of 10,000 iterations in 47.5 s", "trial 3: running for 47.5 s"]
 
 
 @pytest.mark.parametrize(

@@ -184,8 +184,8 @@ class LiveProgress(StudyProgress):
         for trial, iteration, train_time_s in self._running.values():
             asked = trial.params.get("iterations")
             wanted = asked * trial.share if isinstance(asked, int) else 0
-            text = f"{iteration:,} iterations, {format_seconds(train_time_s)} s: "
-            text += describe_params(trial.params)
+            done = f"{iteration:,} iterations, " if iteration or wanted else ""
+            text = f"{done}{format_seconds(train_time_s)} s: {describe_params(trial.params)}"
             rows.append((trial.title, iteration / wanted if wanted else None, text))
         return rows
 

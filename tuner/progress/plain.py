@@ -50,8 +50,9 @@ class PlainProgress(StudyProgress):
             return
         asked = trial.params.get("iterations")
         of = f" of {asked:,}" if isinstance(asked, int) else ""
-        reached = f"{iteration:,}{of} iterations in {format_seconds(train_time_s)} s"
-        self._print(f"{trial.title}: {reached}")
+        # a program that is wrapped may not tell its steps
+        done = f"{iteration:,}{of} iterations in " if iteration or of else "running for "
+        self._print(f"{trial.title}: {done}{format_seconds(train_time_s)} s")
 
     def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
         """Print the trial's params and its outcome."""
