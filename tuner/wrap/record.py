@@ -19,6 +19,8 @@ from tuner.values.trial import TrialKind, TrialResult
 from tuner.wrap.report import answer, describe, document
 from tuner.wrap.request import Request
 from tuner.wrap.result import WrapResult
+from tuner.wrap.run import Seen
+from tuner.wrap.steps import Window
 
 _KINDS = (TrialKind.DEFAULT, TrialKind.SEARCH, TrialKind.VERIFY)
 
@@ -48,7 +50,7 @@ class Record:
     def __init__(
         self, request: Request, progress: StudyProgress, on_exit: contextlib.ExitStack
     ) -> None:
-        program = request.program
+        self._program = program = request.program
         self.cores = core_sets(request.executor)[0]
         self.facts = measure.machine_facts(self.cores)
         if not program.confined:
@@ -91,6 +93,41 @@ class Record:
         """All runs that have ended."""
         return self.folder.results(*_KINDS)
 
+    @property
+    def first(self) -> TrialResult:
+        """The run of the program as it is, once it has ended."""
+        return self.folder.results(TrialKind.DEFAULT)[0]
+
+    @property
+    def reached(self) -> float | None:
+        """The figure of the first run that must not get worse, with more as better."""
+        return self._program.goal.of(self.first)
+
+    @property
+    def tried(self) -> list[TrialResult]:
+        """The runs of the search, the first included."""
+        return self.folder.results(TrialKind.DEFAULT, TrialKind.SEARCH)
+
+    @property
+    def raced(self) -> list[TrialResult]:
+        """Those with the program's own params."""
+        part_of = self._program.params.part_of
+        return [each for each in self.tried if not part_of(each.trial.params)]
+
+    @property
+    def seen(self) -> Seen:
+        """What the first run showed besides its figures; nothing before it has ended."""
+        facts = self.folder.facts.get("default")
+        if facts is None:
+            return Seen()
+        return Seen(
+            window=Window(*facts["window"]) if facts["window"] else None,
+            source=facts["source"],
+            mapped=frozenset(facts["mapped"]),
+            start_s=facts["start_s"],
+            in_percent=facts["in_percent"],
+        )
+
     def begin(self) -> None:
         """Open the study in MLflow, and bring it up to date."""
         self._outbox.begin()
@@ -101,6 +138,12 @@ class Record:
         """Store a run that has ended."""
         self.folder.keep(result)
         self._send(result)
+
+    def keep_seen(self, seen: Seen) -> None:
+        """Store what the first run showed besides its figures."""
+        window = [seen.window.first, seen.window.last] if seen.window else None
+        facts = {**vars(seen), "window": window, "mapped": sorted(seen.mapped)}
+        self.folder.save(default=facts)
 
     def _send(self, result: TrialResult) -> None:
         self._outbox.send(result, self.folder.trials / result.trial.name)
