@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tuner.config.schema import SearchConfig
-from tuner.race.pacemaker import OpenSession
+from tuner.race.probing import OpenSession
 from tuner.race.race import Race
 from tuner.storage.study_folder import write_atomically
 from tuner.trials.session import TrialSetup, WorkerSession

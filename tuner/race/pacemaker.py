@@ -10,43 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
-from typing import Protocol
 
-from tuner.values.runtime_map import PaceProbe, RuntimeMap
-from tuner.values.trial import Params, ParamValue, Trial, TrialResult, group_size
+from tuner.race.probing import Prober, Session
+from tuner.values.trial import Params, ParamValue, group_size
 
 _DRIFT = 0.1  # change of pace (logarithm) that may matter
 _SURELY = 2.0  # standard errors by which it must exceed the noise of probes
 _PLAINLY = 1.5  # a setting slower than the fastest by this factor is not measured again
 
 
-class Session(Protocol):
-    """A warm worker with one runtime setting."""
-
-    def run(self, trial: Trial) -> TrialResult:
-        """Train once more in the same worker."""
-
-
-OpenSession = Callable[[Params], contextlib.AbstractContextManager[Session]]
-Measure = Callable[[Session, dict[str, ParamValue]], PaceProbe | None]
-"""One probe of a setting in its worker; ``None`` if it failed or was disturbed."""
-
-
 class Pacemaker:
     """A warm worker that tells how fast the machine is now.
 
     Args:
-        known: The map so far; measurements are added to it.
-        open_session: Starts a worker for a setting.
-        measure: Measures a setting in its worker, once.
+        prober: Measures it; its map has the paces so far.
         batch: Batch size at which it is measured.
     """
 
-    def __init__(
-        self, known: RuntimeMap, open_session: OpenSession, measure: Measure, batch: int
-    ) -> None:
-        self._known, self._open, self._measure, self._batch = known, open_session, measure, batch
+    def __init__(self, prober: Prober, batch: int) -> None:
+        self._prober, self._known, self._batch = prober, prober.known, batch
         self._setting: dict[str, ParamValue] | None = None
         self._session: Session | None = None
         self._worker = contextlib.ExitStack()
@@ -59,7 +41,7 @@ class Pacemaker:
         self._choose()
         if self._session is None or self._setting is None:
             return 1.0
-        now = self._measure(self._session, self._setting)
+        now = self._prober.pace(self._session, self._setting, self._batch)
         if now is None:
             return 1.0
         usual_s = self._known.probed_s(self._setting, self._batch)
@@ -85,8 +67,9 @@ class Pacemaker:
             self.release()
         if self._session is None and best is not None:
             self._setting = best
-            self._session = self._worker.enter_context(self._open(best))
-            self._measure(self._session, best)  # a worker's first probe allocates memory
+            self._session = self._worker.enter_context(self._prober.open(best))
+            # a worker's first probe allocates memory
+            self._prober.pace(self._session, best, self._batch)
 
     def _best(self) -> dict[str, ParamValue] | None:
         """Return the first setting of one thread that is not plainly slow, if any."""

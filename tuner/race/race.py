@@ -16,23 +16,19 @@ always be tried.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tuner.race.pacemaker import OpenSession, Pacemaker, Session
+from tuner.race.pacemaker import Pacemaker
+from tuner.race.probing import OpenSession, Prober, Session
 from tuner.values.exchange import exact_only
 from tuner.values.ranges import Range
-from tuner.values.runtime_map import PaceProbe, RuntimeMap
+from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, Trial, TrialKind, group_size, nodes_of
+from tuner.values.trial import Params, ParamValue, group_size, nodes_of
 
-_MIN_ITERATIONS = 3
-_WARM_UP = 1  # iterations that are not counted, as a new batch size allocates memory
-_LIMIT = 3.0  # times the planned time that a probe may take, so that a slow setting costs little
 _SLACK = 1.3  # settings slower than the best by this factor at every batch size are dropped
 _PLAINLY = 1.5  # slower by this factor at the first batch size: the others are not even tried
 _ALIKE = 1.08  # within this factor a few probes each do not tell which is faster
@@ -43,9 +39,6 @@ _LONGER = 3  # times as long are probes in turns at the first batch size: thread
 _FAR = 2.0  # a factor between batch sizes that a straight line should not bridge
 _DRIFT = 0.1  # a change of recorded paces (its logarithm) that is more than noise
 _UNLIKE = 0.2  # difference of two settings' changes (logarithms) that is more than noise
-_KILL_S, _MIN_KILL_S = 120.0, 15.0
-_PATIENCE = 5.0  # times the longest probe so far that the next may take
-_MIN_S = 1e-9  # a clock may stand still
 
 
 @dataclass
@@ -79,13 +72,19 @@ class Race:
     recorded: bool = False
 
     def __post_init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._last_disturbed, self._last_s = False, self.probe_s
-        self._length_s = self.probe_s  # of the next probe
-        self._longest_s = 0.0  # that a probe took, with its worker's start
-        self._drift, self._spent_s, self._began_s = 1.0, 0.0, 0.0
+        self._spent_s = 0.0
+        self._began_s: float | None = None  # of this call of ``run``
         self._confirmed: list[dict[str, ParamValue]] = []
-        self._pacemaker = Pacemaker(self.known, self._open, self._pace, self.batch_sizes[0])
+        self._prober = Prober(
+            self.open_session,
+            self.default,
+            self.known,
+            self.clock,
+            self.check,
+            self.repeats,
+            self.probe_s,
+        )
+        self._pacemaker = Pacemaker(self._prober, self.batch_sizes[0])
         self._begin()
 
     def _begin(self) -> None:
@@ -117,7 +116,7 @@ class Race:
         return self._next is not None and self._stage not in self._begun
 
     def _used_s(self) -> float:
-        return self._spent_s + (self.clock() - self._began_s if self._began_s else 0.0)
+        return self._spent_s + (0.0 if self._began_s is None else self.clock() - self._began_s)
 
     def run(self, max_s: float = math.inf) -> RuntimeMap:
         """Race on, and return the map.
@@ -126,7 +125,7 @@ class Race:
             max_s: Seconds after which this call begins nothing new.
         """
         until_s = self._used_s() + max_s
-        self._began_s = self.clock() or _MIN_S
+        self._began_s = self.clock()
         try:
             if self.recorded:
                 self._check_recorded()
@@ -139,7 +138,7 @@ class Race:
                 self._finish()
         finally:
             self._pacemaker.release()
-            self._spent_s, self._began_s = self._used_s(), 0.0
+            self._spent_s, self._began_s = self._used_s(), None
             if self._late and self._next is not None and not self._is_due:
                 self._advance()
         return self.known
@@ -147,30 +146,17 @@ class Race:
     def _check_recorded(self) -> None:
         """Rescale the recorded map to the current pace; forget it if two settings disagree."""
         self.recorded = False
-        pair = self._setting(self.default), self.known.fastest(self.batch_sizes[0])
-        changes = [each for setting in pair for each in self._change(setting)]
+        batch, changes = self.batch_sizes[0], list[float]()
+        for setting in (self._setting(self.default), self.known.fastest(batch)):
+            if setting in self.known.probed:
+                self.tell("whether the recorded paces still hold", 0.0)
+                change = self._prober.change(setting, batch)
+                changes += [] if change is None else [change]
         if max(changes, default=0.0) - min(changes, default=0.0) > _UNLIKE:
             self.known.forget()
             self._begin()
         elif abs(sum(changes)) > _DRIFT * len(changes):
             self.known.rescale(math.exp(sum(changes) / len(changes)))
-
-    def _change(self, setting: dict[str, ParamValue]) -> list[float]:
-        """Return the logarithm of a setting's pace now over the recorded one, if there is one.
-
-        Of two probes, the one that is nearer to the recorded pace counts.
-        """
-        if setting not in self.known.probed:
-            return []
-        self.tell("whether the recorded paces still hold", 0.0)
-        batch = self.batch_sizes[0]
-        recorded_s = self.known.probed_s(setting, batch)
-        length = max(_MIN_ITERATIONS, round(self.probe_s / recorded_s))
-        with self._open(setting) as session:
-            lengths = (_WARM_UP, length, length)
-            _, *probes = [self._measure(session, setting, batch, each) for each in lengths]
-        found = (math.log(each.iteration_s / recorded_s) for each in probes if each)
-        return sorted(found, key=abs)[:1]
 
     def _step(self) -> None:
         if self._next is None:
@@ -262,23 +248,23 @@ class Race:
         """
         self.tell(" ".join(map(str, setting.values())), min(1.0, self._used_s() / self.budget_s))
         with contextlib.ExitStack() as worker:
-            session = worker.enter_context(self._open(setting))
-            self._drift = self._pacemaker.drift()
+            session = worker.enter_context(self._prober.open(setting))
+            self._prober.drift = self._pacemaker.drift()
             self._probe_all(setting, session)
             if self.known.probes:
                 self._pacemaker.adopt(setting, session, worker)
 
     def _probe_all(self, setting: dict[str, ParamValue], session: Session) -> None:
         for place, batch in enumerate(self.batch_sizes):
-            if place and self.known.probed_s(setting, batch) > _LIMIT * self.probe_s:
+            if place and self._prober.is_long(self.known.probed_s(setting, batch)):
                 continue  # so long that time is proportional to the batch: no need to measure it
-            if not self._probe(session, setting, batch, first=not place):
+            if not self._prober.probe(session, setting, batch, first=not place):
                 return
             for _ in range(0 if place else _PROBES - 1):
                 if not self.known.undecided(setting, batch):
                     break
-                self._drift = self._pacemaker.drift()
-                if not self._probe(session, setting, batch, first=False):
+                self._prober.drift = self._pacemaker.drift()
+                if not self._prober.probe(session, setting, batch, first=False):
                     return
             # what a group exchanges takes as long for any batch: it may be fast for a large one
             alone = group_size(setting) == 1
@@ -286,9 +272,6 @@ class Race:
                 return
             if self._late:
                 return
-
-    def _open(self, setting: Params) -> contextlib.AbstractContextManager[Session]:
-        return self.open_session({**self.default, **setting})
 
     def _near(self, setting: Params, batch: int, slack: float) -> bool:
         best = self.known.pace_s(self.known.fastest(batch), batch)
@@ -336,9 +319,9 @@ class Race:
         if len(finalists) < 2:
             return
         with contextlib.ExitStack() as stack:
-            sessions = [stack.enter_context(self._open(setting)) for setting in finalists]
+            sessions = [stack.enter_context(self._prober.open(setting)) for setting in finalists]
             for turn in range(_ROUNDS):
-                self._drift = self._pacemaker.drift()
+                self._prober.drift = self._pacemaker.drift()
                 for place in range(len(finalists)):
                     index = (place + turn) % len(finalists)
                     self._probe_near(sessions[index], finalists[index], first=not turn)
@@ -350,98 +333,5 @@ class Race:
         for place, batch in enumerate(self.batch_sizes):
             if self._late or not self._near(setting, batch, self._slack):
                 continue
-            self._length_s = self.probe_s * (1 if place else _LONGER)
-            self._probe(session, setting, batch, first=first)
-        self._length_s = self.probe_s
-
-    def _probe(
-        self, session: Session, setting: dict[str, ParamValue], batch: int, *, first: bool
-    ) -> bool:
-        """Add one measurement to the map. Return whether that succeeded.
-
-        A short warm-up precedes the ``first`` one of a worker. It is itself the measurement if its
-        single iteration takes longer than a probe may.
-        """
-        if first:
-            warm_up = self._measure(session, setting, batch, _WARM_UP)
-            if warm_up is None:
-                return False
-            if warm_up.iteration_s > _LIMIT * self.probe_s and not self._last_disturbed:
-                self._add(warm_up)
-                return True
-        for attempt in range(self.repeats + 1):
-            probe = self._measure(session, setting, batch)
-            if probe is None:
-                return False
-            if attempt < self.repeats and self._last_disturbed:
-                self.known.disturbed += 1
-                continue
-            self._add(probe)
-            break
-        return True
-
-    def _add(self, probe: PaceProbe) -> None:
-        """Add a measurement to the map, converted to the machine's earlier pace."""
-        pace = probe.iteration_s / self._drift
-        self.known.add(dataclasses.replace(probe, iteration_s=pace))
-
-    def _pace(self, session: Session, setting: dict[str, ParamValue]) -> PaceProbe | None:
-        """Return one probe at the first batch size; ``None`` if it failed or was disturbed."""
-        probe = self._measure(session, setting, self.batch_sizes[0])
-        return None if self._last_disturbed else probe
-
-    def _measure(
-        self,
-        session: Session,
-        setting: dict[str, ParamValue],
-        batch: int,
-        iterations: int | None = None,
-    ) -> PaceProbe | None:
-        """Run one probe. Return ``None`` if it failed.
-
-        By default it has as many iterations as the fastest setting trains in the planned time.
-        """
-        self.check()
-        if iterations is None:
-            quickest_s = self._quickest_s(batch)
-            iterations = max(_MIN_ITERATIONS, round(self._length_s / quickest_s))
-            iterations = max(1, min(iterations, int(_LIMIT * self._length_s / quickest_s)))
-        trial = Trial(
-            number=next(self._numbers),
-            params={**self.default, **setting, "batch_size": batch, "iterations": iterations},
-            kind=TrialKind.PROBE,
-            train_time_limit_s=_LIMIT * self._length_s,
-            time_limit_s=self._kill_s,
-        )
-        began_s = self.clock()
-        result = session.run(trial)
-        took_s = self.clock() - began_s
-        measured = result.measurement
-        if not result.usable or measured is None:
-            self.known.faults.append((setting, f"{result.status.value}: {result.reason}"))
-            return None
-        self._longest_s = max(self._longest_s, took_s)
-        self._last_disturbed = bool(measured.disturbed)
-        self._last_s = max(measured.train_time_s, _MIN_S) / max(result.iterations, 1)
-        return PaceProbe(
-            setting=setting,
-            batch_size=batch,
-            iteration_s=self._last_s,
-            peak_memory_bytes=measured.peak_memory_bytes,
-            cores_used=measured.cores_used,
-            sent_bytes=measured.sent_bytes / result.iterations,
-        )
-
-    @property
-    def _kill_s(self) -> float:
-        """Seconds after which a probe is killed: many times what the longest so far took."""
-        if not self._longest_s:
-            return _KILL_S
-        planned_s = _LIMIT * self._length_s
-        return min(_KILL_S, max(_MIN_KILL_S, _PATIENCE * (self._longest_s + planned_s)))
-
-    def _quickest_s(self, batch: int) -> float:
-        """Return the least seconds that an iteration takes, as far as is known."""
-        if not self.known.probes:
-            return self._last_s
-        return self.known.probed_s(self.known.fastest(batch), batch)
+            times = 1 if place else _LONGER
+            self._prober.probe(session, setting, batch, first=first, times=times)
