@@ -30,7 +30,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replay import Recorded, Replay, recorded_names
+from recorded import Recorded, recorded_names
+from replay import Replay
 from replayed_study import ReplayedStudy, make_config
 from workbench import Workbench, empty_home, workbench
 

@@ -23,7 +23,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
-from replay import Recorded, Replay, recorded_names
+from recorded import Recorded, recorded_names
+from replay import Replay
 from replayed_study import ReplayedStudy, make_config
 from search import SAMPLERS, fast_tpe
 

@@ -11,7 +11,8 @@ from typing import Any
 import optuna
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
-from replay import GOALS, Recorded, Replay
+from recorded import GOALS, Recorded
+from replay import Replay
 
 from tuner.values.results import front_of
 from tuner.values.trial import Checkpoint, ParamValue, Trial, TrialResult

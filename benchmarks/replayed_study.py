@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from replay import GOALS, TEST, VALIDATION, Recorded, Replay
+from recorded import GOALS, Recorded
+from replay import TEST, VALIDATION, Replay
 
 from tuner.config.schema import (
     BudgetConfig,

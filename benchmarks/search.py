@@ -50,7 +50,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from replay import Recorded, Replay, recorded_names
+from recorded import Recorded, recorded_names
+from replay import Replay
 from replayed_study import ReplayedStudy, make_config
 from scipy.special import log_ndtr
 from workbench import MODEL, empty_home

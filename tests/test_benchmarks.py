@@ -20,7 +20,8 @@ from aa import Verification, false_alarms
 from claims import LIVE_SEEDS, claims, live
 from overhead import trial_costs
 from proven import best, figures, proven
-from replay import Recorded, Replay, recorded_names
+from recorded import Recorded, recorded_names
+from replay import Replay
 from replayed_study import ReplayedStudy, make_config
 from search import NEARLY, kept, prove, search, time_to
 from workbench import Workbench
