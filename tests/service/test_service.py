@@ -26,8 +26,10 @@ from tuner.config.catalogue import load_framework
 from tuner.measure import machine_facts, parse_cores
 from tuner.recommendation.evidence import evidence_of
 from tuner.runtimes import find_runtime
-from tuner.service.app import front_points, judge_health, make_app
+from tuner.service.answers import front_points
+from tuner.service.app import make_app
 from tuner.service.jobs import Jobs
+from tuner.service.liveness import judge_health
 from tuner.service.records import RecordCache, Snapshot
 from tuner.service.server import TOKEN, serve
 from tuner.tracking import connect, load_everything

@@ -1,0 +1,120 @@
+"""The routes of recommendations: the configuration for a job, and the front it is chosen from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import PlainTextResponse
+
+from tuner.api import answer, configuration, layouts_of
+from tuner.recommendation.choice import Limits, of_newest_data, recommend_fresh
+from tuner.recommendation.evidence import Evidence
+from tuner.recommendation.placement import render, render_observed
+from tuner.service.models import Answer, FrontPoint, Mode, ParetoQuestion, Question
+from tuner.service.problems import PROBLEMS, UNREAD
+from tuner.service.programs import TEXT, placed_nothing
+from tuner.service.records import RecordCache, Snapshot, require_accuracy
+from tuner.values.errors import NothingRecommended
+from tuner.values.pareto import OBJECTIVES, pareto_front
+from tuner.values.scaling import Link
+
+_REMEMBERED = 4096  # answers
+_GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
+_PLACED = {**PROBLEMS, 200: TEXT, 404: {**PROBLEMS[404], **TEXT}}
+
+
+def add_answers(
+    app: FastAPI, records: RecordCache, framework_path: str | None, *, observe: bool
+) -> None:
+    """Add the routes to the application.
+
+    Args:
+        app: The application.
+        records: What is on record.
+        framework_path: Folder with the user's own frameworks.
+        observe: Whether texts for jobs set nothing.
+    """
+    mode: Mode = "observe" if observe else "apply"
+
+    @functools.lru_cache(_REMEMBERED)
+    def configured(framework: str, dataset: str, model: str, params: str) -> dict[str, Any]:
+        choice = Evidence(json.loads(params), {}, (), "", framework=framework, model=model)
+        return configuration(choice, dataset, framework_path)
+
+    @app.get("/v1/recommendations", tags=["answers"], response_model=Answer, responses=_PLACED)
+    async def recommendations(asked: Annotated[Question, Query()]) -> Answer | Response:
+        """Recommend the verified configuration that a job should run with, under its limits.
+
+        With ``format`` it is a text for a job to start with. If nothing is recommended, status
+        404 comes with a text that sets nothing, so that the job keeps its defaults. A service
+        that only observes sends such a text too, with the id under which to report.
+        """
+        try:
+            if asked.bandwidth:  # fits a model first, for which no other answer should wait
+                found = await run_in_threadpool(recommended, asked)
+            else:
+                found = recommended(asked)
+        except NothingRecommended as error:
+            if asked.format == "json":
+                raise
+            return placed_nothing(asked.format, error, asked.model_dump())
+        if asked.format == "json":
+            return found
+        form = render_observed if observe else render
+        return PlainTextResponse(form(asked.format, found.model_dump(), asked.model_dump()))
+
+    def recommended(asked: Question) -> Answer:
+        require_accuracy(asked.dataset)
+        now = records.known()
+        limits = _limits_of(asked)
+        evidence = now.evidence_for(asked.framework or "", asked.dataset)
+        found = recommend_fresh(evidence, limits, asked.objective, now.stale)
+        choice = found.choice
+        params = json.dumps(dict(choice.params))
+        like = choice.like or asked.dataset
+        job = configured(choice.framework, like, choice.model, params)
+        stale = choice.study in now.stale or bool(choice.drift)
+        link = Link.read(asked.bandwidth, asked.latency_ms) if asked.bandwidth else None
+        more = layouts_of(found, limits, link, framework_path)
+        return Answer(**answer(found, asked.dataset, job), **more, stale=stale, mode=mode)
+
+    @app.get("/v1/pareto", tags=["answers"], responses=UNREAD)
+    def pareto(asked: Annotated[ParetoQuestion, Query()]) -> list[FrontPoint]:
+        """List verified configurations, defaults included, and mark those on the front.
+
+        Only those that were measured with one job per host are listed.
+        """
+        return front_points(records.known(), asked.framework or "", asked.dataset)
+
+
+def _limits_of(asked: Question) -> Limits:
+    """Return the limits of a question."""
+    given = asked.model_dump(include={each.name for each in dataclasses.fields(Limits)})
+    if asked.max_accuracy_loss == "none":
+        given["max_accuracy_loss"] = None
+    return Limits(**given)
+
+
+def front_points(now: Snapshot, framework: str, dataset: str) -> list[FrontPoint]:
+    """Return verified configurations (one job per host) on a data set, by training time."""
+    known = of_newest_data(now.evidence_for(framework, dataset))
+    evidence = [each for each in known if each.jobs_per_host == 1]
+    rows = [[each.accuracy, each.train_time_s] for each in evidence]
+    front = set(pareto_front(rows, _GOALS)) if rows else set()
+    points = [
+        FrontPoint(
+            **each.summary(),
+            name=str(each.figures["name"]),
+            study_run_id=each.study,
+            verdict=str(each.figures["verdict"]),
+            is_default=each.is_default,
+            on_front=index in front,
+        )
+        for index, each in enumerate(evidence)
+    ]
+    return sorted(points, key=lambda each: each.train_time_s)
