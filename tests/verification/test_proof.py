@@ -460,10 +460,10 @@ def test_without_any_accuracy_of_the_default_a_candidate_is_open_until_its_last_
 def test_of_trade_offs_beside_a_candidate_nothing_is_claimed():
     plan = make_plan(CANDIDATE, make_entrant(2, 10.0))
     seen = Readings(plan, outcomes(plan, 0.99, 0.99, 0.99))
-    assert seen.no_loss(1) == (2, True)
+    assert seen.no_loss(1) == (1, True)
     assert seen.no_loss(2) == (0, False)
     alone = make_plan(make_entrant(2, 10.0))
-    assert Readings(alone, outcomes(alone, 0.99, 0.99, 0.99)).no_loss(1) == (2, True)
+    assert Readings(alone, outcomes(alone, 0.99, 0.99, 0.99)).no_loss(1) == (1, True)
 
 
 def test_against_a_part_of_the_default_nothing_is_called_no_loss():

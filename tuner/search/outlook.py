@@ -21,11 +21,9 @@ from tuner.values.quality import ACCURACY, MIN_ERROR, Quality
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialResult
-from tuner.verification.noninferiority import LookPlan
+from tuner.verification.noninferiority import LookPlan, usual_deviation
 
 _Array = np.typing.NDArray[np.float64]
-# usual spread between seeds over that of sampling the images, or the words
-_OF_SAMPLING = {"accuracy": 0.7, "perplexity": 0.35}
 _BETWEEN_SPLITS = 0.15  # of a configuration's errors are its own, by MNIST's ``references/``
 _NEAR = 2.0  # times the default's error; beyond it no point has a chance
 _QUANTILES = tuple(special.ndtri((np.arange(7) + 0.5) / 7))
@@ -70,8 +68,7 @@ class Target:
     @property
     def _own_deviation(self) -> float:
         """Standard deviation between the default's seeds; a few may agree by chance."""
-        sampling = self.quality.sampling_deviation(self.test_accuracy, self.test_images)
-        usual = _OF_SAMPLING[self.quality.name] * sampling
+        usual = usual_deviation(self.test_accuracy, self.test_images, self.quality)
         return math.hypot(self.deviation, usual) / math.sqrt(2) if self.deviation else usual
 
     @property
@@ -89,9 +86,8 @@ class Target:
 
         Errors on the two splits are assumed to differ by the same factor for all points.
         """
-        runs = self.looks.default_runs[-1] - 1, self.looks.candidate_runs[-1] - 1
-        squares = runs[0] * self._own_deviation**2 + runs[1] * self._candidate_deviation**2
-        allowance = self.looks.allowance(self.margin, math.sqrt(squares / max(sum(runs), 1)))
+        deviations = self._candidate_deviation, self._own_deviation
+        allowance = self.looks.allowance(self.margin, *deviations)
         rise = self.quality.log_error_rise(allowance, self.test_accuracy)
         return self.default_log_error + rise
 

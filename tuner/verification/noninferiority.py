@@ -2,8 +2,8 @@
 
 The default's test accuracies over several seeds (its reference) are compared with those of the
 candidate, over other seeds, on the same images. The test is a one-sided t-test of "the mean is
-lower by the margin or more", with the variance between seeds pooled. The candidate is looked at
-after planned numbers of runs. Each look may spend a part of the level, by the spending function of
+lower by the margin or more", by Welch: a candidate may vary more than the default (see ``Spread``).
+It is looked at after planned numbers of runs. Each look may spend a part of the level, by the spending function of
 Pocock's type (Lan and DeMets 1983, doi:10.1093/biomet/70.3.659), as nominal levels of t-tests
 (Jennison and Turnbull 2000, ISBN 978-0849303166, section 4.4). Most studies have time for one or
 two looks; the function of O'Brien and Fleming's type would keep the level for the last.
@@ -27,12 +27,13 @@ from scipy import special
 from tuner.values.distributions import tail, upper_quantile
 from tuner.values.quality import ACCURACY, Quality
 
-_MIN_FREEDOM = 2  # of the pooled variance; two runs that happen to agree prove nothing
+_MIN_FREEDOM = 2  # of both together; two runs that happen to agree prove nothing
+_USUAL_RUNS = 4  # that the usual deviation between seeds counts as
 _POINTS = 801  # of the numerical integration
 _FARTHEST = 8.0  # standard deviations
 _MIN_LEVEL = 1e-12  # of a look, so that its bound is finite
 # of the deviation that sampling gives: of images, and of words, which all seeds find alike hard
-_OF_SAMPLING = {"accuracy": 0.5, "perplexity": 0.25}
+_OF_SAMPLING = {"accuracy": 0.7, "perplexity": 0.35}
 _Array = np.typing.NDArray[np.float64]
 
 
@@ -65,20 +66,72 @@ class LookPlan:
             return None
         return self.levels[self.candidate_runs.index(runs)]
 
-    def allowance(self, margin: float, deviation: float) -> float:
+    def allowance(
+        self, margin: float, candidate: float, default: float, usual_runs: int = _USUAL_RUNS
+    ) -> float:
         """Return the true loss (fraction) that the last look takes for none half of the time.
 
         It is negative if only a gain would be proven as often.
 
         Args:
             margin: Loss that counts as none.
-            deviation: Standard deviation of test accuracies between seeds.
+            candidate: Standard deviation of the candidate's test accuracies between seeds.
+            default: The same of the default.
+            usual_runs: See ``Spread``.
         """
-        default, candidate = self.default_runs[-1], self.candidate_runs[-1]
-        freedom = max(default + candidate - 2, 1)
-        quantile = upper_quantile(self.levels[-1], freedom)
-        error = deviation * math.sqrt(1 / default + 1 / candidate)
-        return margin - quantile * error
+        runs = self.candidate_runs[-1], self.default_runs[-1]
+        error, freedom = _welch((candidate, default), runs, usual_runs)
+        return margin - upper_quantile(self.levels[-1], freedom) * error
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the accuracies of a configuration vary between seeds, as far as that is known.
+
+    Two or three runs of a candidate hardly tell, and many of a default that agree well say little
+    of it: pooled, they would hide how much it varies. So each has a variance of its own, which the
+    usual one moderates as if it had been seen in some runs more (Smyth 2004,
+    doi:10.2202/1544-6115.1027).
+
+    Attributes:
+        usual: The usual standard deviation, above 0.
+        usual_runs: Runs that it counts as; 0 if it is only the least one to assume. The variance
+            is then pooled over both configurations.
+    """
+
+    usual: float
+    usual_runs: int = _USUAL_RUNS
+
+    def deviations(
+        self, candidate: Sequence[float], default: Sequence[float]
+    ) -> tuple[float, float]:
+        """Return the standard deviations of both between seeds."""
+        if not self.usual_runs:
+            pooled = max(pooled_deviation(candidate, default), self.usual)
+            return pooled, pooled
+        return self.deviation(candidate), self.deviation(default)
+
+    def deviation(self, runs: Sequence[float]) -> float:
+        """Return the moderated standard deviation of one configuration."""
+        freedom = max(len(runs) - 1, 0)
+        squares = self.usual_runs * self.usual**2 + freedom * pooled_deviation(runs) ** 2
+        return math.sqrt(squares / (self.usual_runs + freedom))
+
+    def error(self, candidate: Sequence[float], default: Sequence[float]) -> tuple[float, float]:
+        """Return the standard error of the difference of means, and its degrees of freedom."""
+        runs = len(candidate), len(default)
+        error, freedom = _welch(self.deviations(candidate, default), runs, self.usual_runs)
+        return error, freedom if self.usual_runs else sum(runs) - 2
+
+
+def _welch(
+    deviations: tuple[float, float], runs: tuple[int, int], usual_runs: int
+) -> tuple[float, float]:
+    """Return the error of a difference of means, and its freedom (Welch and Satterthwaite)."""
+    squares = [each**2 / count for each, count in zip(deviations, runs, strict=True)]
+    known = [max(usual_runs + count - 1, 1) for count in runs]
+    spread = sum(each**2 / freedom for each, freedom in zip(squares, known, strict=True))
+    return math.sqrt(sum(squares)), sum(squares) ** 2 / spread if spread else float(sum(known))
 
 
 def candidate_alpha(alpha: float, place: int) -> float:
@@ -86,24 +139,22 @@ def candidate_alpha(alpha: float, place: int) -> float:
     return float(alpha * 0.5 ** (place + 1))
 
 
-def min_deviation(accuracy: float, images: int, quality: Quality = ACCURACY) -> float:
-    """Return the least standard deviation of test accuracies between seeds to assume.
+def usual_deviation(accuracy: float, items: int, quality: Quality = ACCURACY) -> float:
+    """Return the standard deviation of test accuracies that seeds usually have.
 
-    A few runs may agree by chance, and a default's runs that agree say little of a candidate's. So
-    at least half of what sampling the images gives is assumed. In ``references/`` the deviation is
-    0.2 to 0.6 times that of sampling, seldom more; candidates of smaller batches and higher rates
-    were seen at 0.9 times. Of a text a quarter is assumed.
+    In ``references/`` it is 0.3 to 0.8 times that of sampling the images, seldom more; candidates
+    of smaller batches and higher rates were seen at 0.9 times.
 
     Args:
         accuracy: Accuracy of the default (fraction).
-        images: Size of the test split.
+        items: Size of the test split.
         quality: What accuracies are scores of.
     """
-    return _OF_SAMPLING[quality.name] * quality.sampling_deviation(accuracy, images)
+    return _OF_SAMPLING[quality.name] * quality.sampling_deviation(accuracy, items)
 
 
 def p_of_loss(
-    candidate: Sequence[float], default: Sequence[float], margin: float, least: float
+    candidate: Sequence[float], default: Sequence[float], margin: float, spread: Spread
 ) -> float:
     """Return the one-sided p-value of "the candidate's mean is lower by the margin or more".
 
@@ -111,16 +162,14 @@ def p_of_loss(
         candidate: Its test accuracies (fractions), one per seed.
         default: Those of the default.
         margin: Loss that counts as none (fraction).
-        least: Least deviation between seeds to assume (fraction), above 0.
+        spread: How both vary between seeds.
 
     Returns:
         The p-value; 1 where the runs are too few to estimate the spread between seeds.
     """
-    freedom = len(candidate) + len(default) - 2
-    if freedom < _MIN_FREEDOM or not candidate or not default:
+    if len(candidate) + len(default) - 2 < _MIN_FREEDOM or not candidate or not default:
         return 1.0
-    deviation = max(pooled_deviation(candidate, default), least)
-    error = deviation * math.sqrt(1 / len(candidate) + 1 / len(default))
+    error, freedom = spread.error(candidate, default)
     gain = statistics.fmean(candidate) - statistics.fmean(default)
     return tail((gain + margin) / error, freedom)
 
@@ -130,7 +179,7 @@ def chance_of_proof(
     default: Sequence[float],
     plan: LookPlan,
     margin: float,
-    least: float,
+    spread: Spread,
 ) -> float:
     """Return the probability that the last planned look proves no loss, given the runs so far.
 
@@ -143,13 +192,13 @@ def chance_of_proof(
         default: Those of the default, at least one.
         plan: The planned looks at the candidate.
         margin: Loss that counts as none (fraction).
-        least: Least deviation between seeds to assume (fraction), above 0.
+        spread: How both vary between seeds.
     """
-    deviation = max(pooled_deviation(candidate, default), least)
+    own, others = spread.deviations(candidate, default)
     gain = statistics.fmean(candidate) - statistics.fmean(default)
     known, last = len(candidate), plan.candidate_runs[-1]
-    error = deviation * math.sqrt(max(last - known, 0) / (known * last))
-    lead = gain + plan.allowance(margin, deviation)
+    error = own * math.sqrt(max(last - known, 0) / (known * last))
+    lead = gain + plan.allowance(margin, own, others, spread.usual_runs)
     return tail(-lead / error) if error else float(lead > 0)
 
 

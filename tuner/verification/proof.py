@@ -20,7 +20,7 @@ from tuner.values.quality import Quality
 from tuner.values.trial import Interval, TrialKind, TrialResult
 from tuner.values.verified import Comparison, CostRatio, Role, Verified
 from tuner.verification.confidence import Estimate, front_confidence
-from tuner.verification.noninferiority import min_deviation, pooled_deviation
+from tuner.verification.noninferiority import Spread, pooled_deviation, usual_deviation
 from tuner.verification.plan import MIN_ROUNDS, Plan
 from tuner.verification.readings import Readings
 
@@ -206,11 +206,9 @@ class _Spread:
         """
         gain = statistics.fmean(accuracies) - statistics.fmean(default)
         by_runs = 1 / len(accuracies) + 1 / len(default)
-        freedom: float = len(accuracies) + len(default) - 2
-        if freedom >= _MIN_FREEDOM:
-            least = min_deviation(statistics.fmean(default), self.test_images, self.quality)
-            deviation = max(pooled_deviation(accuracies, default), least)
-            error = deviation * math.sqrt(by_runs)
+        if len(accuracies) + len(default) - 2 >= _MIN_FREEDOM:
+            usual = usual_deviation(statistics.fmean(default), self.test_images, self.quality)
+            error, freedom = Spread(usual).error(accuracies, default)
         elif self.freedom:
             error, freedom = math.sqrt(self.seed_variance * by_runs), self.freedom
         else:  # only the sampling of the images is known

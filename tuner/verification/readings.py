@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from tuner.values.trial import TrialResult
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import (
+    Spread,
     chance_of_proof,
-    min_deviation,
     p_of_loss,
+    usual_deviation,
 )
 from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Plan
 
@@ -92,8 +93,8 @@ class Readings:
         if min(len(mine), len(others)) < MIN_ROUNDS:
             return ""
         gain = statistics.fmean(mine) - statistics.fmean(others)
-        least = _ROUNDED / self.plan.test_images
-        sure = 1 - p_of_loss(mine, others, 0.0, least) < _SURELY
+        spread = Spread(_ROUNDED / self.plan.test_images, usual_runs=0)
+        sure = 1 - p_of_loss(mine, others, 0.0, spread) < _SURELY
         quality = self.plan.default.quality
         if gain > -self.plan.config.margin(quality) or not sure:
             return ""
@@ -162,7 +163,7 @@ class Readings:
                 [accuracy for _, accuracy in known],
                 default,
                 self.plan.margin(index),
-                self._min_deviation(default),
+                self._spread(default),
             )
             if p < (planned.level(count) or 0.0):
                 return number, True
@@ -183,12 +184,10 @@ class Readings:
         if not (mine and default):
             return None
         margin = self.plan.margin(index)
-        hope = chance_of_proof(mine, default, plan, margin, self._min_deviation(default))
+        hope = chance_of_proof(mine, default, plan, margin, self._spread(default))
         return False if hope < _HOPE else None
 
-    def _min_deviation(self, default: Sequence[float]) -> float:
-        """Return the least deviation between seeds in tests against these accuracies."""
-        if not default:
-            return 0.0
-        mean, quality = statistics.fmean(default), self.plan.default.quality
-        return min_deviation(mean, self.plan.test_images, quality)
+    def _spread(self, default: Sequence[float]) -> Spread:
+        """Return how accuracies vary between seeds in tests against these of the default."""
+        mean = statistics.fmean(default) if default else 0.0
+        return Spread(usual_deviation(mean, self.plan.test_images, self.plan.default.quality))

@@ -24,9 +24,9 @@ from tuner.verification.campaign import Aims, Beside, Campaign
 from tuner.verification.finalists import Chances, train_time_s
 from tuner.verification.noninferiority import (
     LookPlan,
+    Spread,
     candidate_alpha,
-    min_deviation,
-    pooled_deviation,
+    usual_deviation,
 )
 from tuner.verification.plan import CANDIDATES, Entrant, Plan, look_counts
 from tuner.verification.proof import summarize
@@ -95,9 +95,9 @@ class Verification:
         if not (asked and known) or self._tested:
             return []
         quality = plan.default.quality
-        least = min_deviation(statistics.fmean(known), plan.test_images, quality)
+        spread = Spread(usual_deviation(statistics.fmean(known), plan.test_images, quality))
         margin = plan.config.margin(quality)
-        if self.next_looks().allowance(margin, max(pooled_deviation(known), least)) > 0:
+        if self.next_looks().allowance(margin, *spread.deviations([], known)) > 0:
             return []
         runs = f"{len(known)} run{'s' if known[1:] else ''}"
         return [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tuner.config.schema import VerifyConfig
 from tuner.values.distributions import upper_quantile
 from tuner.values.trial import Interval, TrialResult
-from tuner.verification.noninferiority import LookPlan, chance_of_proof, p_of_loss
+from tuner.verification.noninferiority import LookPlan, Spread, chance_of_proof, p_of_loss
 from tuner.wrap.goal import ACCURACY, Goal
 from tuner.wrap.objective import Objective
 
@@ -115,8 +115,8 @@ def is_hopeless(pairs: Sequence[Pair], goal: Goal, planned: int, alpha: float) -
         return False
     mean = statistics.fmean(own)
     plan = LookPlan((planned,), (planned,), alpha)
-    margin, least = goal.allowance(mean), _least_deviation(goal, mean)
-    return chance_of_proof(changed, own, plan, margin, least) < _HOPE
+    margin, spread = goal.allowance(mean), _spread(goal, mean)
+    return chance_of_proof(changed, own, plan, margin, spread) < _HOPE
 
 
 def reached(pairs: Sequence[Pair], goal: Goal) -> tuple[list[float], list[float]]:
@@ -145,8 +145,8 @@ def differ(own: Sequence[float], changed: Sequence[float], goal: Goal, alpha: fl
     mean = statistics.fmean(own)
     if abs(statistics.fmean(changed) - mean) <= goal.allowance(mean):
         return False
-    least = _least_deviation(goal, mean)
-    p_values = (p_of_loss(changed, own, 0.0, least), p_of_loss(own, changed, 0.0, least))
+    spread = _spread(goal, mean)
+    p_values = (p_of_loss(changed, own, 0.0, spread), p_of_loss(own, changed, 0.0, spread))
     return 2 * min(p_values) < alpha
 
 
@@ -156,9 +156,10 @@ def _loses_nothing(
     if len({*own}) == 1:  # of a fixed seed: one training, not many
         return None
     mean = statistics.fmean(own)
-    return p_of_loss(changed, own, goal.allowance(mean), _least_deviation(goal, mean)) < alpha
+    return p_of_loss(changed, own, goal.allowance(mean), _spread(goal, mean)) < alpha
 
 
-def _least_deviation(goal: Goal, mean: float) -> float:
-    """Return the least standard deviation between runs to assume."""
-    return _LEAST_DEVIATION * (1.0 if goal.name == ACCURACY else abs(mean))
+def _spread(goal: Goal, mean: float) -> Spread:
+    """Return how figures vary between runs, of which nothing is known beforehand."""
+    least = _LEAST_DEVIATION * (1.0 if goal.name == ACCURACY else abs(mean))
+    return Spread(least, usual_runs=0)
