@@ -284,6 +284,34 @@ def test_a_candidate_whose_runs_fail_twice_is_given_up(folder):
     assert 2 in bench.run(bench.round())
 
 
+@pytest.mark.parametrize("good_rounds", [0, 1, 2])
+def test_a_candidate_of_which_a_run_diverges_is_refuted(folder, good_rounds):
+    bench = Bench(folder, BEST, SECOND, config=dataclasses.replace(LONG, repeats=5))
+    bench.shown[1] = (0.9894, 0.9892, 0.9893)  # good enough, but not proven before the third look
+    for turn in range(good_rounds + 1):
+        for each in bench.round():
+            diverged = turn == good_rounds and bench.number(each) == 1
+            status = TrialStatus.DIVERGED if diverged else TrialStatus.COMPLETE
+            folder.keep(dataclasses.replace(bench.outcome(each), status=status))
+    assert not bench.verification.open
+    assert bench.verification.proven_speedup == 1.0
+    assert not any(each.trial_number == 1 for each in bench.verification.summary())
+    (note,) = bench.verification.notes()
+    assert note == "Tested for no loss but not proven: trial 1 (a run diverged)."
+    assert 2 in bench.run(bench.round())
+
+
+def test_a_runtime_setting_at_which_a_run_diverges_is_not_the_default_alone(folder):
+    bench = Bench(folder, RUNTIME)
+    for turn in range(4):
+        for each in bench.round(last=True):
+            diverged = turn == 3 and bench.number(each) == "runtime"
+            status = TrialStatus.DIVERGED if diverged else TrialStatus.COMPLETE
+            folder.keep(dataclasses.replace(bench.outcome(each), status=status))
+    assert "a run of it diverged" in bench.verification.notes()[0]
+    assert bench.verification.proven_speedup == 1.0
+
+
 def test_a_run_that_failed_once_is_made_up_for(folder):
     bench = Bench(folder, BEST, config=dataclasses.replace(LONG, repeats=2))
     first = bench.round()

@@ -18,7 +18,7 @@ from typing import Any
 from tuner.config.schema import VerifyConfig
 from tuner.convergence.references import Reference
 from tuner.values.pareto import OBJECTIVES, Objective
-from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult
+from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult, TrialStatus
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
 
@@ -314,6 +314,14 @@ class Plan:
             each.usable and not (each.trial.test and each.test_accuracy is None) for each in ended
         ]
         return gave.count(False) > 1
+
+    def diverged(self, runs: Sequence[TrialResult]) -> frozenset[int]:
+        """Return the entrants of which a run diverged: seeds that train well do not tell it all."""
+        return frozenset(
+            self.place(each.trial.number)[1]
+            for each in runs
+            if each.status is TrialStatus.DIVERGED and each.trial.number < len(self._places)
+        )
 
     def runs_of(self, runs: Sequence[TrialResult]) -> list[dict[int, TrialResult]]:
         """Return the usable runs of each entrant by round, for rounds that compare times."""

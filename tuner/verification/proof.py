@@ -32,7 +32,8 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
     """Return what the verification runs prove: the default first, then others, fastest first.
 
     The result is empty unless the default and at least one other were measured in two common
-    rounds. Configurations without an accuracy, their own or the default's, are left out.
+    rounds. Configurations without an accuracy, their own or the default's, are left out, and so
+    are those of which a run diverged.
     """
     seen = Readings(plan, runs)
     quality = plan.default.quality
@@ -41,6 +42,7 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
         index
         for index in range(len(plan.entrants))
         if len(seen.common(index)) >= MIN_ROUNDS and seen.accuracies(index)
+        if index == 0 or index not in seen.diverged
     ]
     if indices[:1] != [0] or len(indices) < 2:
         return ()

@@ -35,18 +35,19 @@ class Readings:
     Attributes:
         rounds: Usable runs of each entrant by round, for rounds that compare times.
         whole_runs: Runs of each entrant that tell its test accuracy, each with its round.
+        diverged: Entrants of which a run diverged; nothing is claimed of them.
         departure: How the default converges differently at the fastest setting; empty if not.
     """
 
     def __init__(self, plan: Plan, runs: Sequence[TrialResult]) -> None:
         self.plan, self.rounds = plan, plan.runs_of(runs)
-        self.whole_runs = plan.whole_runs_of(runs)
+        self.whole_runs, self.diverged = plan.whole_runs_of(runs), plan.diverged(runs)
         self.departure = next(filter(None, map(self._departure, range(len(self.rounds)))), "")
 
     def notes(self) -> tuple[str, ...]:
         """Tell in words what the runs show apart from their figures."""
         refuted = [
-            each.result.trial.title
+            f"{each.result.trial.title}{' (a run diverged)' if index in self.diverged else ''}"
             for index, each in enumerate(self.plan.entrants)
             if each.role in CANDIDATES and self.verdict(index) is False
         ]
@@ -77,6 +78,8 @@ class Readings:
     def _departure(self, index: int) -> str:
         if self.role(index) is not Role.RUNTIME_ONLY:
             return ""
+        if index in self.diverged and 0 not in self.diverged:
+            return "a run of it diverged"
         curves = [each for each in self.rounds[index].values() if each.trial.curve]
         reference, images = self.plan.reference, self.plan.test_images
         if reference is not None:
@@ -152,7 +155,7 @@ class Readings:
         """
         if self.role(index) is Role.RUNTIME_ONLY:
             return 1, self.is_default(index)
-        if index not in self.plan.tested:
+        if index not in self.plan.tested or index in self.diverged:
             return 0, False
         planned, whole = self.plan.looks(index), self.whole(index)
         looks = [count for count in planned.candidate_runs if count <= len(whole)]
@@ -172,8 +175,11 @@ class Readings:
     def verdict(self, index: int) -> bool | None:
         """Return whether a candidate is proven or refuted; ``None`` while that is open.
 
-        It is refuted after its last planned look, or as soon as that is unlikely to prove it.
+        It is refuted after its last planned look, or as soon as that is unlikely to prove it, or a
+        run of it diverges.
         """
+        if index in self.diverged:
+            return False
         _, proven = self.no_loss(index)
         if proven:
             return True
