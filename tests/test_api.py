@@ -131,6 +131,7 @@ def test_what_was_measured_side_by_side_is_recommended_for_that_alone(home, tmp_
 def test_a_configuration_is_trained_once_and_measured(home):
     params = {"batch_size": 32, "iterations": 200, "blas": "fast"}
     result = tuner.train(**TREE, params=params)
+    assert result.trial.time_limit_s > 86400.0, "whoever trains a large network waits for it"
     assert result.params["batch_size"] == 32
     assert result.params["learning_rate"] == 0.01, "the default's"
     assert result.iterations == 200

@@ -58,6 +58,7 @@ from tuner.values.trial import Params, Trial, TrialResult
 from tuner.wrap.objective import read_objective
 
 _log = logging.getLogger(__name__)
+_LONGEST_S = 7 * 86400.0  # of a training that somebody waits for
 
 
 def tune(*overrides: str, **settings: Any) -> StudyResult:
@@ -108,7 +109,7 @@ def train(*overrides: str, params: Params, **settings: Any) -> TrialResult:
         for name, value in params.items():
             if name not in space.params or chosen[name] != value:
                 raise ConfigError(f"{setup.framework.name} cannot be trained with {name}={value}")
-        trial = Trial(0, chosen, seed=config.seed, test=True)
+        trial = Trial(0, chosen, seed=config.seed, test=True, time_limit_s=_LONGEST_S)
         with claim_cores(config.executor, progress):
             result = run_trial(setup, trial, listener=progress.trial_progress)
     if not result.usable:

@@ -127,6 +127,13 @@ def test_a_plan_costs_at_least_its_training():
     assert 3 * 150 < cost_s < 3 * 150 + 6 * 10
 
 
+def test_a_long_run_is_given_the_time_that_it_takes():
+    plan = make_plan(make_entrant(1, 20_000.0, Role.NO_LOSS), make_entrant(2, 50.0))
+    default, long, short = plan.trials()[:3]
+    assert long.time_limit_s >= 5 * 20_000.0
+    assert default.time_limit_s == short.time_limit_s == 3600.0
+
+
 # -- seeds and shares ---------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ MIN_ROUNDS = 2
 _RATE_ROUNDS = 2  # times as many where only rates are measured, which takes seconds
 _MIN_S = 1e-9  # a clock may stand still
 _SEEDS_APART = 10**6  # between the runs of one configuration in one round
+_PATIENCE, _LEAST_PATIENCE_S = 5.0, 3600.0  # times what a run is expected to take; and at least
 CANDIDATES = (Role.NO_LOSS, Role.ACCURACY)
 """Roles that accuracy decides, which only whole runs tell."""
 
@@ -121,9 +122,14 @@ class Plan:
 
     def trials(self) -> list[Trial]:
         """Return all runs in order; the same plan always gives the same numbers and seeds."""
-        return [
+        made = (
             self._trial(number, turn, index) for number, (turn, index) in enumerate(self._places)
-        ]
+        )
+        return [dataclasses.replace(each, time_limit_s=self._patience_s(each)) for each in made]
+
+    def _patience_s(self, trial: Trial) -> float:
+        """Return the wall time after which a run is killed: far more than it is to take."""
+        return max(_LEAST_PATIENCE_S, _PATIENCE * self.trial_cost_s(trial))
 
     @cached_property
     def _places(self) -> list[tuple[int, int]]:
