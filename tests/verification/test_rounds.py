@@ -27,6 +27,7 @@ from tests.verify_samples import (
 from tuner.config.schema import BudgetConfig, TuneConfig, VerifyConfig, parse_constraint
 from tuner.convergence.default_run import KnownDefault
 from tuner.storage.study_folder import StudyFolder
+from tuner.values.errors import ConfigError
 from tuner.values.pareto import find_objective
 from tuner.values.trial import SideBySide, TrialKind, TrialStatus
 from tuner.values.verified import Role
@@ -670,6 +671,40 @@ def test_a_new_session_goes_on_with_the_same_entrants_numbers_and_seeds(tmp_path
             return trials, bench.verification.summary()
 
     assert study("whole", interrupted=False) == study("broken", interrupted=True)
+
+
+def configured(bench, **changes):
+    """A new session of the same study with other settings of verification."""
+    verify = dataclasses.replace(bench.config.verify, **changes)
+    bench.config = dataclasses.replace(bench.config, verify=verify)
+    bench.resume()
+
+
+@pytest.mark.parametrize("repeats", [2, 5])
+def test_a_candidate_has_the_looks_that_were_planned_whatever_is_configured_later(folder, repeats):
+    bench = Bench(folder, BEST)
+    bench.shown[1] = (0.9891, 0.9889, 0.9886)  # not decided before the third look
+    bench.run(bench.round())
+    configured(bench, repeats=repeats)
+    bench.campaign()
+    whole = [each for each in folder.results(TrialKind.VERIFY) if bench.number(each.trial) == 1]
+    assert len(whole) == LONG.repeats == 3
+    assert bench.round() == []
+
+
+@pytest.mark.parametrize("changes", [{"accuracy_margin": 0.005}, {"confidence": 0.9}])
+def test_the_margin_is_fixed_before_the_first_look(folder, changes):
+    bench = Bench(folder, RUNTIME)
+    bench.run(bench.round())
+    configured(bench, **changes)
+    bench.points.append(BEST)
+    bench.run(bench.round())
+    assert Role.NO_LOSS in bench.roles()
+    bench.resume()
+    (name, value) = next(iter(changes.items()))
+    kept = getattr(LONG, name)
+    with pytest.raises(ConfigError, match=f"verify.{name} must stay {value:g}, got {kept:g}"):
+        configured(bench, **{name: kept})
 
 
 def test_an_interrupted_run_is_run_again(folder):

@@ -18,7 +18,7 @@ from tuner.verification.finalists import (
     train_time_s,
     worthy_front,
 )
-from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Entrant, Plan
+from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Entrant, Plan, most_rounds
 from tuner.verification.readings import Readings
 
 Beside = Callable[[TrialResult], SideBySide | None]
@@ -124,11 +124,11 @@ class Campaign:
             self._aims.constraints,
             room,
             lambda chosen: (
-                self._cost_s([*picked, *_as_trade_offs(chosen)]) - spent_s <= for_others_s
+                self._cost_s([*picked, *self._as_trade_offs(chosen)]) - spent_s <= for_others_s
             ),
             [each.result for each in (*plan.entrants[1:], *picked)],
         )
-        found = [*self._planned(picked, left_s), *_as_trade_offs(others)]
+        found = [*self._planned(picked, left_s), *self._as_trade_offs(others)]
         return found if found or plan.rounds or not last else self._least()
 
     def _least(self) -> list[Entrant]:
@@ -142,7 +142,7 @@ class Campaign:
         if runtime and self._cost_s(runtime) <= allowed_s:
             return runtime
         front = worthy_front(self._points, [self._plan.default], aims.objectives, aims.constraints)
-        found = [*runtime, *_as_trade_offs(front)]
+        found = [*runtime, *self._as_trade_offs(front)]
         return sorted(found, key=lambda each: self._cost_s([each]))[:1]
 
     def _runtime_only(self, max_s: float, *, in_parts: bool) -> list[Entrant]:
@@ -178,14 +178,20 @@ class Campaign:
         plan, numbers = self._plan.with_entrants(picked), self._numbers(picked)
         left_s += self._overtime_s
         left_s -= plan.times_s([*self._plan.owed, *numbers])
+        most = most_rounds(self._aims.config.verify)
         return [
-            dataclasses.replace(
-                each, rounds=max(1, int(left_s / plan.cost_s((index,) * each.beside.at_once)))
-            )
+            dataclasses.replace(each, rounds=min(most, self._rounds_in(left_s, plan, index)))
             if each.beside
             else each
             for index, each in zip(numbers, picked, strict=True)
         ]
+
+    @staticmethod
+    def _rounds_in(left_s: float, plan: Plan, index: int) -> int:
+        """Return how many rounds of accuracies side by side there is time for, at least one."""
+        beside = plan.entrants[index].beside
+        assert beside is not None
+        return max(1, int(left_s / plan.cost_s((index,) * beside.at_once)))
 
     def _candidates(self) -> list[TrialResult]:
         """Return points that promise what is sought beyond what is proven, the best first."""
@@ -207,7 +213,12 @@ class Campaign:
     def _entrant(self, point: TrialResult) -> Entrant:
         sought = Role.NO_LOSS if self._aims.config.goal == "no_loss" else Role.ACCURACY
         long = train_time_s(point) > self._aims.config.verify.long_s
-        return Entrant(point, sought, self._aims.beside(point) if long else None)
+        beside = self._aims.beside(point) if long else None
+        return Entrant(point, sought, beside, most_rounds(self._aims.config.verify))
+
+    def _as_trade_offs(self, points: Sequence[TrialResult]) -> list[Entrant]:
+        rounds = most_rounds(self._aims.config.verify)
+        return [Entrant(each, Role.TRADE_OFF, rounds=rounds) for each in points]
 
     def _expected_s(self, point: TrialResult, chance: float) -> float:
         """Return the expected seconds of verifying a candidate.
@@ -229,7 +240,3 @@ class Campaign:
         """Return the indices that new entrants will have."""
         count = len(self._plan.entrants)
         return range(count, count + len(entrants))
-
-
-def _as_trade_offs(points: Sequence[TrialResult]) -> list[Entrant]:
-    return [Entrant(each, Role.TRADE_OFF) for each in points]

@@ -36,13 +36,17 @@ def look_counts(config: VerifyConfig, at_once: int, rounds: int = 0) -> tuple[in
     """Return after how many accuracies a candidate is looked at, ``at_once`` of them per round.
 
     Args:
-        config: Limits the rounds.
+        config: Limits the rounds of a candidate that is not chosen yet.
         at_once: Accuracies per round.
-        rounds: Rounds that there is time for, if these are fewer; 0 if unknown.
+        rounds: Rounds that were planned when it was chosen; 0 before that.
     """
-    most = max(MIN_ROUNDS, config.repeats)
-    planned = range(1, (min(rounds, most) if rounds else most) + 1)
+    planned = range(1, (rounds or most_rounds(config)) + 1)
     return tuple(at_once * each for each in planned if at_once * each >= MIN_ROUNDS)
+
+
+def most_rounds(config: VerifyConfig) -> int:
+    """Return how many rounds a candidate has at most."""
+    return max(MIN_ROUNDS, config.repeats)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Entrant:
         role: What it is verified for.
         beside: How its accuracy is measured side by side with other runs; ``None`` where each of
             its runs measures accuracy and time.
-        rounds: Rounds of accuracies that there was time for when it was chosen; 0 if not limited.
+        rounds: Rounds of accuracies that were planned when it was chosen. They stay, whatever is
+            configured later: looks that are added once others have failed would err more often.
         in_parts: Whether only parts of its training run, as there is no time for whole runs.
     """
 
@@ -163,7 +168,7 @@ class Plan:
 
     def max_rounds(self, index: int) -> int:
         """Return the number of rounds after which an entrant's times need no more."""
-        return max(MIN_ROUNDS, self.config.repeats) * self._runs_for_one(index)
+        return most_rounds(self.config) * self._runs_for_one(index)
 
     def _runs_for_one(self, index: int) -> int:
         """Return how many runs measure an entrant's time once: several if all are short parts."""

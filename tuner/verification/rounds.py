@@ -12,11 +12,12 @@ resumes with the same configurations and seeds.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuner.config.schema import Constraint, TuneConfig
 from tuner.convergence.default_run import KnownDefault
 from tuner.storage.study_folder import StudyFacts
+from tuner.values.errors import ConfigError
 from tuner.values.pareto import Objective
 from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.values.verified import Role, Verified
@@ -64,7 +65,11 @@ class Verification:
     # -- what is known --------------------------------------------------------------------------
 
     def begin(self, known: KnownDefault) -> None:
-        """Learn the default to compare with, and the rounds that an earlier session added."""
+        """Learn the default to compare with, and the rounds that an earlier session added.
+
+        Raises:
+            ConfigError: If what was tested then was tested with another margin or confidence.
+        """
         kept = self._folder.facts.get("verification") or {"entrants": [], "rounds": []}
         others = [Entrant.from_json(each) for each in kept["entrants"]]
         self._plan = Plan(
@@ -79,6 +84,22 @@ class Verification:
             reference=known.reference,
             objectives=self._aims.objectives,
         )
+        self._require(kept.get("terms", {}))
+
+    @property
+    def _terms(self) -> dict[str, float]:
+        """The settings that a claim depends on, which are fixed before the first look."""
+        config, name = self._config.verify, f"{self._known.default.quality.name}_margin"
+        return {"confidence": config.confidence, name: getattr(config, name)}
+
+    def _require(self, terms: Mapping[str, float]) -> None:
+        """Refuse other terms than those that an earlier session has tested something with."""
+        for name, value in self._terms.items():
+            if terms.get(name, value) != value:
+                raise ConfigError(
+                    f"verify.{name} must stay {terms[name]:g}, got {value:g}: configurations of "
+                    f"this study were tested with it; resume=restart starts over"
+                )
 
     def summary(self) -> tuple[Verified, ...]:
         """Return what is verified so far."""
@@ -254,6 +275,7 @@ class Verification:
             verification={
                 "entrants": [each.to_json() for each in plan.entrants[1:]],
                 "rounds": plan.rounds,
+                **({"terms": self._terms} if plan.tested else {}),
             }
         )
 
