@@ -118,6 +118,39 @@ def test_the_three_answers_are_what_was_proven():
     assert answers_of([default, made[2]]) == Answers()
 
 
+def made_better(default, *p_values, role=Role.TRADE_OFF, proven=False):
+    """Configurations that seem more accurate than the default."""
+    return [
+        dataclasses.replace(
+            default,
+            name=f"trial {number}",
+            role=role,
+            against_default=Comparison(
+                Interval(1.0, 0.9, 1.1), 0.9, Interval(0.003, 0.001, 0.005), p, no_loss=proven
+            ),
+        )
+        for number, p in enumerate(p_values, 1)
+    ]
+
+
+def test_of_several_one_seems_better_by_luck():
+    default, *_ = make_study().verified
+    assert answers_of([default, *made_better(default, 0.02)]).most_accurate.name == "trial 1"
+    several = made_better(default, 0.02, 0.2, 0.3)
+    assert answers_of([default, *several]).most_accurate is None
+    runtime = made_better(default, 1.0, role=Role.RUNTIME_ONLY)
+    same = answers_of([default, *made_better(default, 0.02), *runtime]).most_accurate
+    assert same.name == "trial 1", "what learns the same is no further chance"
+
+
+def test_what_was_verified_to_be_more_accurate_is_so_if_its_own_test_proves_it():
+    default, *_ = make_study().verified
+    for proven, name in ((False, None), (True, "trial 1")):
+        made = made_better(default, 0.03, 0.2, role=Role.ACCURACY, proven=proven)
+        found = answers_of([default, made[0]]).most_accurate
+        assert (found and found.name) == name
+
+
 def test_the_default_is_its_own_reference():
     assert make_study().verified[0].verdict == "reference"
 

@@ -167,6 +167,16 @@ class Evidence:
             return Interval(0, 0, 0)
         return _scores(self.quality.gain_of, self._versus[self.quality.gain_key])
 
+    def is_best_of(self, compared: int) -> bool:
+        """Return whether it is proven to be more accurate, as ``Verified.is_best_of`` does."""
+        if self.default_part or not self.accuracy_gain.low > 0:
+            return False
+        if self.role == Role.ACCURACY.value:
+            return self._said_no_loss
+        p = self._versus.get(f"{self.quality.name}_p")
+        confidence = self.figures.get("confidence") or VerifyConfig.confidence
+        return p is not None and compared * p < 1 - confidence
+
     @cached_property
     def default_accuracy(self) -> float:
         """Measured test accuracy of its default, fraction 0–1; 0 if not on record."""
@@ -406,7 +416,9 @@ def answers_among(evidence: Sequence[Evidence]) -> StudyAnswers:
     """Pick the answers among the points of one study, as ``verified.answers_of`` does."""
     lossless = [each for each in evidence if each.is_faster and each.no_loss]
     runtimes = [each for each in lossless if each.role == Role.RUNTIME_ONLY.value]
-    better = [each for each in evidence if each.accuracy_gain.low > 0 and not each.default_part]
+    others = [each for each in evidence if not each.is_default]
+    compared = [each for each in others if each.role != Role.RUNTIME_ONLY.value]
+    better = [each for each in compared if each.is_best_of(len(compared))]
     return StudyAnswers(
         no_loss=max(lossless, key=lambda each: each.speedup.value, default=None),
         runtime_only=max(runtimes, key=lambda each: each.speedup.value, default=None),

@@ -159,6 +159,18 @@ class Verified:
         """Whether it is significantly less accurate than the default."""
         return self.gain < 0 and self._accuracy_differs
 
+    def is_best_of(self, compared: int) -> bool:
+        """Return whether it is more accurate than the default, though the best of several seems so.
+
+        What was verified for that had a test of its own, which was planned. Of anything else, the
+        p-value is multiplied by how many were compared with the default (Bonferroni).
+        """
+        versus = self.against_default
+        if versus is None or not self.is_better:
+            return False
+        planned = self.role is Role.ACCURACY
+        return versus.no_loss if planned else compared * versus.accuracy_p < 1 - self.confidence
+
     @property
     def loses_nothing(self) -> bool:
         """Whether it is proven to lose no accuracy; always true of the default."""
@@ -212,7 +224,8 @@ class Answers:
     Attributes:
         no_loss: The fastest configuration that is faster than the default and loses nothing.
         runtime_only: The default's own params at the fastest runtime setting, if faster.
-        most_accurate: The most accurate of those that are more accurate than the default.
+        most_accurate: The most accurate of those that are more accurate than the default, see
+            ``Verified.is_best_of``.
     """
 
     no_loss: Verified | None = None
@@ -224,7 +237,9 @@ def answers_of(verified: Sequence[Verified]) -> Answers:
     """Pick the answers from the verified configurations."""
     lossless = [each for each in verified if each.is_faster and each.loses_nothing]
     runtimes = [each for each in lossless if each.role is Role.RUNTIME_ONLY]
-    better = [each for each in verified if each.is_better]
+    others = [each for each in verified if not each.is_default]
+    compared = [each for each in others if each.role is not Role.RUNTIME_ONLY]
+    better = [each for each in compared if each.is_best_of(len(compared))]
     return Answers(
         no_loss=max(lossless, key=lambda each: each.speedup, default=None),
         runtime_only=max(runtimes, key=lambda each: each.speedup, default=None),
