@@ -226,6 +226,23 @@ def test_what_a_dead_driver_was_about_is_asked_for_again_under_its_number(make, 
     assert one.study.unfinished() == [mine[0]]
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_driver_that_comes_back_leaves_its_trial_to_who_took_it_over(make, monkeypatch, ended):
+    one, two = make(driver=ONE), make(driver=TWO)
+    ask(one)
+    its = ask(two)
+    monkeypatch.setattr("tuner.search.crew.LEASE_S", -1.0)
+    assert one.study.release() == [its[0]]
+    monkeypatch.setattr("tuner.search.crew.LEASE_S", 120.0)
+    assert ask(one) == its
+    if ended:
+        one.tell(outcome(*its))
+    back = make(driver=TWO)
+    back.recall([])
+    assert back.study.waiting == []
+    assert ask(back)[0] == 2
+
+
 def test_a_driver_that_dies_before_it_notes_its_name_leaves_the_trial_to_others(make):
     one, two = make(driver=ONE), make(driver=TWO)
     default = ask(one)

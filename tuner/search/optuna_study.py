@@ -327,8 +327,16 @@ class OptunaStudy:
         self.release()
 
     def _ask_again_for_lost(self, measured: Collection[int]) -> None:
-        """Enqueue trials that were told and have no result left: their files were damaged."""
-        open_ = {*self.waiting, *self.unfinished(), *measured}
+        """Enqueue trials that were told and have no result left: their files were damaged.
+
+        Those that another driver took over meanwhile are not lost.
+        """
+        open_ = {*self.waiting, *self.unfinished(), *measured, *self.unfinished_of_others()}
+        open_ |= {
+            each.user_attrs[_NUMBER]
+            for each in self._of_state(TrialState.COMPLETE, TrialState.FAIL)
+            if _RESULT in each.user_attrs and not self._is_own(each)
+        }
         ended = self._of_state(TrialState.COMPLETE, TrialState.FAIL)
         for each in ended:
             number = each.user_attrs.get(_NUMBER)
