@@ -90,6 +90,19 @@ def test_without_any_figures_there_is_nothing_to_report(cross):
     assert refused.value.exit_code == 4
 
 
+def test_a_share_too_small_for_a_network_leaves_its_framework_out(cross, home, tmp_path):
+    space = tmp_path / "tree" / "search_spaces" / "brisk.yaml"
+    demanding = space.read_text().replace(
+        "{model: lenet,", "{model: lenet, least_budget_s: 5000,"
+    )
+    space.write_text(demanding)
+    result = tune_frameworks(with_frameworks(cross, "synthetic", "brisk"))
+    assert [each.framework for each in result.studies] == ["synthetic"]
+    (left_out,) = result.left_out
+    assert left_out.framework == "brisk"
+    assert "model=lenet is too large for a study of " in left_out.reason
+
+
 @pytest.mark.slow
 def test_each_framework_has_its_study_and_all_have_one_report(cross, home, tmp_path):
     result = tune_frameworks(cross, "the command")

@@ -28,7 +28,12 @@ from tuner.study.preparation import results_place, shown_config
 from tuner.study.study import tune
 from tuner.tracking import CROSS, TrackedDataset, Tracker, experiment_name
 from tuner.trials.setup import core_sets
-from tuner.values.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable
+from tuner.values.errors import (
+    BudgetTooSmall,
+    ConfigError,
+    NoTrialSucceeded,
+    RuntimeUnavailable,
+)
 from tuner.values.results import CrossResult, Outcome, StudyResult
 
 ALL = "all"
@@ -47,7 +52,7 @@ def tune_frameworks(config: TuneConfig, command: str = "") -> CrossResult:
         command: Command that resumes the studies, shown in the report.
 
     A framework yields an ``Outcome`` with a reason if it is unavailable here, has no default for
-    the data set and model, or had no successful trial. Ctrl-C (``KeyboardInterrupt``, re-raised)
+    the data set and model, has too small a share for its network, or had no successful trial. Ctrl-C (``KeyboardInterrupt``, re-raised)
     loses only the running trial; the report then says what is missing.
 
     Raises:
@@ -175,7 +180,7 @@ class _CrossStudy:
             shown.message(f"{place}: {entrant.framework.title}, {share_s:,.0f} s of the budget")
             try:
                 study = tune(config, shown, self.command)
-            except (RuntimeUnavailable, NoTrialSucceeded) as error:
+            except (BudgetTooSmall, RuntimeUnavailable, NoTrialSucceeded) as error:
                 took_s = min(share_s, time.monotonic() - start)
                 return _outcome(entrant, None, str(error)), took_s
         return _outcome(entrant, study, _gap(study)), study.elapsed_s

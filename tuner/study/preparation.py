@@ -29,7 +29,7 @@ from tuner.trials.setup import (
     make_setup,
 )
 from tuner.values.addresses import without_password
-from tuner.values.errors import ConfigError, StorageError
+from tuner.values.errors import BudgetTooSmall, ConfigError, StorageError
 from tuner.values.space import Default, SearchSpace
 from tuner.values.trial import Params
 
@@ -136,13 +136,14 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
 
     Raises:
         ConfigError: A value cannot be used, or another process runs the same study.
+        BudgetTooSmall: If there is too little time for a network this large.
         RuntimeUnavailable, DatasetUnavailable: If one is missing and cannot be installed or
             downloaded.
     """
     dataset, space = _dataset_and_space(config, progress)
     default = space.default(dataset.name, config.model)
     if config.budget.time_s < default.least_budget_s:
-        raise ConfigError(
+        raise BudgetTooSmall(
             f"model={config.model} is too large for a study of {config.budget.time_s:g} s; "
             f"it needs budget.time_s={default.least_budget_s:g} or more"
         )

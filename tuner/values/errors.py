@@ -39,6 +39,10 @@ class ConfigError(TunerError, ValueError):
     exit_code = 2
 
 
+class BudgetTooSmall(ConfigError):
+    """A study of a network this large can prove nothing in its time."""
+
+
 class StorageError(ConfigError):
     """A folder or database that results should go to cannot be read or written."""
 
