@@ -297,6 +297,22 @@ def test_a_default_that_crashed_is_measured_again_once_what_broke_it_is_mended(c
     assert run.data.metrics["train_time_s"] > 0
 
 
+@pytest.mark.slow
+def test_what_is_measured_again_after_damage_is_what_mlflow_shows(config, home):
+    config = dataclasses.replace(config, budget=BudgetConfig(time_s=30, trials=3))
+    first = tune(config)
+    spoilt = [first.trials[1], first.verifications[0]]
+    for each in spoilt:
+        name = f"studies/{first.study_id}/trials/{each.trial.name}/result.json"
+        (home / name).write_text("{", encoding="utf-8")
+    again = tune(dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=4)))
+    assert len(again.trials) == 4
+    (record,) = load_results(results_place(config)[0], "synthetic", "digits")
+    for result in (*again.trials, *again.verifications):
+        logged = connect(record.uri).get_run(record.run_ids[result.trial.name]).data.metrics
+        assert logged["wall_time_s"] == result.metrics["wall_time_s"]
+
+
 def test_a_study_too_short_for_its_network_is_refused(config, tmp_path):
     tree = tmp_path / "tree"
     copy_framework(tree, "large", **{"source: made up": "source: made up, least_budget_s: 7200"})
