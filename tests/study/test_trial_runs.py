@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from tuner.config.schema import BudgetConfig
 from tuner.progress import StudyProgress
 from tuner.study.trial_runs import TrialRuns
+from tuner.values.trial import Trial
 
 
 class _Cluster:
@@ -36,3 +37,31 @@ def test_what_has_ended_is_told_apart_from_what_runs():
     ended: Future = Future()
     ended.set_result(None)
     assert make_runs(SimpleNamespace(slots=2)).wait([ended, Future()]) == {ended}
+
+
+class _Cores:
+    """An executor whose trials end once as many run as are expected at once."""
+
+    slots = 1
+
+    def __init__(self, *expected: int) -> None:
+        self._expected, self._running = list(expected), list[tuple[Trial, Future]]()
+
+    def submit(self, trial: Trial) -> Future:
+        future: Future = Future()
+        self._running.append((trial, future))
+        if len(self._running) == self._expected[0]:
+            self._expected.pop(0)
+            for each, ended in self._running:
+                ended.set_result(each)
+            self._running.clear()
+        return future
+
+
+def test_a_round_of_accuracies_runs_side_by_side_and_times_one_by_one():
+    alone = [Trial(number, {}) for number in range(2)]
+    beside = [Trial(number, {}, accuracy_only=True) for number in range(2, 5)]
+    runs = make_runs(_Cores(1, 1, 3))
+    found = list(runs.measure_all([*alone, *beside]))
+    assert sorted(each.number for each in found) == list(range(5))
+    assert {each.number for each in found[:2]} == {0, 1}

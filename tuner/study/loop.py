@@ -8,7 +8,6 @@ verification campaign does not need. It continues after a campaign if there is t
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import statistics
 import time
@@ -297,11 +296,9 @@ class StudyLoop:
 
     def _run_round(self, trials: Sequence[Trial]) -> None:
         self._show("verify", self._verification.describe())
-        for accuracy_only, group in itertools.groupby(trials, key=lambda each: each.accuracy_only):
-            at_once = self._strategy.lanes if accuracy_only else 1
-            for result in self._runs.measure_all(list(group), at_once):
-                self._folder.keep(result)
-                self._runs.tell(result, self._strategy.front)
+        for result in self._runs.measure_all(trials):
+            self._folder.keep(result)
+            self._runs.tell(result, self._strategy.front)
 
     # -- trials ---------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -78,15 +79,20 @@ class TrialRuns:
             pass
         return future.result()
 
-    def measure_all(self, trials: Sequence[Trial], at_once: int) -> Iterator[TrialResult]:
-        """Run trials, ``at_once`` at a time, and yield the results in order of completion."""
-        waiting, running = list(trials), set[Future[TrialResult]]()
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                running.add(self.begin(waiting.pop(0)))
-            for future in self.wait(running):
-                running.remove(future)
-                yield future.result()
+    def measure_all(self, trials: Sequence[Trial]) -> Iterator[TrialResult]:
+        """Run trials one by one, but side by side those of which only the accuracy counts.
+
+        Yields the results in the order of completion.
+        """
+        for beside, group in itertools.groupby(trials, key=lambda each: each.accuracy_only):
+            waiting, running = list(group), set[Future[TrialResult]]()
+            at_once = len(waiting) if beside else 1  # the executor has a core for each
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    running.add(self.begin(waiting.pop(0)))
+                for future in self.wait(running):
+                    running.remove(future)
+                    yield future.result()
 
     def tell(self, result: TrialResult, front: Sequence[TrialResult]) -> None:
         """Show and track a result that has been stored.
