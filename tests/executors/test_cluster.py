@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +27,7 @@ from tuner import measure
 from tuner.config.schema import BudgetConfig, ExecutorConfig, SamplerConfig, TuneConfig
 from tuner.config.validation import validate
 from tuner.executors import LocalExecutor, RayExecutor
+from tuner.executors.team import Team
 from tuner.measure import SCOPE
 from tuner.progress import StudyProgress
 from tuner.runtimes import ensure_installed
@@ -246,6 +249,22 @@ def test_nodes_with_networks_of_their_own_share_a_study(config, tmp_path):
     assert seen == {networks.here, networks.there}
     assert [each.trial.number for each in result.trials] == list(range(14))
     assert all(each.usable for each in result.trials)
+
+
+def test_a_team_that_replaces_a_lost_one_is_not_taken_for_another(monkeypatch):
+    nodes = [{"Resources": {"CPU": 2.0}}] * 2
+    monkeypatch.setattr("tuner.executors.cluster.alive_nodes", lambda: nodes)
+    opened: list[Team] = []
+    made = object.__new__(RayExecutor)
+    made._setup, made._most = SimpleNamespace(cores=(0,)), 2
+    made._free, made._teams, made._opening, made._ranks = [], 0, 0, itertools.count()
+    made._pool = SimpleNamespace(submit=lambda _open, _size, rank: opened.append(Team(rank, ())))
+    made._look_for_teams()
+    assert len(opened) == 2
+    made._teams -= 1  # the first is lost
+    made._look_for_teams()
+    assert len(opened) == 3
+    assert opened[2] not in opened[:2]
 
 
 def test_an_address_without_a_cluster_is_one_line(config):

@@ -9,6 +9,7 @@ train on several nodes together, each has a team of such slots for itself, on di
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,6 +93,7 @@ class RayExecutor:
         self._opening = 0
         self._seen: dict[str, int] = {}  # nodes in the order of arrival
         self._teams = 0  # on several nodes: opened or refused, and not lost
+        self._ranks = itertools.count()  # teams of one rank would be taken for each other
         self._racing: Team | None = None
         self._racers = 0  # sessions on that team
         self._looked = -_LOOK_S
@@ -288,7 +290,7 @@ class RayExecutor:
         while size and self._teams < _teams_of(size, rooms):
             self._teams += 1
             self._opening += 1
-            self._pool.submit(self._open_team, size, (self._teams, 0))
+            self._pool.submit(self._open_team, size, (next(self._ranks), 0))
 
     def _team_size(self) -> int:
         """Return how many nodes a team can have now."""
