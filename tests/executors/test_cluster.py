@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import os
 import re
+import socket
 import sys
 import threading
 import time
@@ -27,6 +28,8 @@ from tuner import measure
 from tuner.config.schema import BudgetConfig, ExecutorConfig, SamplerConfig, TuneConfig
 from tuner.config.validation import validate
 from tuner.executors import LocalExecutor, RayExecutor
+from tuner.executors.connection import _reach
+from tuner.executors.node import NodeSlot
 from tuner.executors.team import Team
 from tuner.measure import SCOPE
 from tuner.progress import StudyProgress
@@ -249,6 +252,16 @@ def test_nodes_with_networks_of_their_own_share_a_study(config, tmp_path):
     assert seen == {networks.here, networks.there}
     assert [each.trial.number for each in result.trials] == list(range(14))
     assert all(each.usable for each in result.trials)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_cluster_may_have_addresses_by_ipv6():
+    place = NodeSlot.free_place(None, "::1")
+    assert re.fullmatch(r"\[::1\]:\d+", place)
+    with socket.create_server(("::1", int(place[6:])), family=socket.AF_INET6):
+        _reach(place)
+    with pytest.raises(ConfigError, match="there is no Ray cluster at"):
+        _reach(place)
 
 
 def test_a_team_that_replaces_a_lost_one_is_not_taken_for_another(monkeypatch):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import free_port
 from tests.worker_api.test_worker_api import environment, python  # noqa: F401 - a fixture
+from tuner.trials.session import WORKER_API
 
 # processes are started, which takes longer where neighbours take the CPU
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(40)]
@@ -102,6 +105,25 @@ def test_all_know_all_places_and_hear_the_first(start):
         each.stdin.close()
         assert each.wait() == 0
         assert each.stdout.read() == "", "an end that was asked for is no fault"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_nodes_meet_by_either_protocol(address):
+    if ":" in address and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    spec = importlib.util.spec_from_file_location("worker_link", WORKER_API / "worker_link.py")
+    link = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(link)
+    control, own, other = link.free_places(address, 3)
+    with ThreadPoolExecutor(1) as pool:
+        given = "token", 2, [own], lambda rank, place: f"{rank} at {place}", 20
+        meeting = pool.submit(link.gather, control, *given)
+        (to_first,), heard = link.join(control, "token", 1, [other], lambda *_: "first", 20)
+        (to_second,), places = meeting.result()
+    assert heard == places == [own, other]
+    assert to_second.name == f"1 at {other}"
+    to_first.close()
+    to_second.close()
 
 
 def test_a_worker_that_dies_is_named(start):

@@ -64,7 +64,8 @@ def _reach(address: str) -> None:
     if not (host and port.isdecimal()):  # auto, or none
         return
     try:
-        socket.create_connection((host.rpartition("/")[2], int(port)), REACH_S).close()
+        name = host.rpartition("/")[2].strip("[]")  # of an address by IPv6
+        socket.create_connection((name, int(port)), REACH_S).close()
     except OSError as error:
         raise _no_cluster(address, error) from error
 

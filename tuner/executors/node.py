@@ -157,11 +157,14 @@ class NodeSlot(CoreSlot):
         result = self._executor.submit(trial).result()
         return result, self.files_of(result)
 
-    def free_port(self, address: str) -> int:
-        """Return a port at which nobody listens now."""
-        with socket.socket() as door:
-            door.bind((address, 0))
-            return int(door.getsockname()[1])
+    def free_place(self, address: str) -> str:
+        """Return ``address:port``, or ``[address]:port`` by IPv6, where nobody listens now."""
+        six = ":" in address
+        with socket.create_server(
+            (address, 0), family=socket.AF_INET6 if six else socket.AF_INET
+        ) as door:
+            port = int(door.getsockname()[1])
+        return f"[{address}]:{port}" if six else f"{address}:{port}"
 
     def run_in(self, session: str, trial: Trial, part: Part | None) -> Answer:
         """Run a trial in the session of this name, which begins with its first trial.

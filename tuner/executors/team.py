@@ -148,12 +148,12 @@ class GroupSession:
         if len(self._members) == 1:
             return
         first = self._members[0]
-        port = ray.get(first.actor.free_port.remote(first.where.address))
+        control = ray.get(first.actor.free_place.remote(first.where.address))
         token = secrets.token_hex(16)
         self._parts = [
             Part(
                 first=index * self._each,
-                control=f"{first.where.address}:{port}",
+                control=control,
                 token=token,
                 address=member.where.address,
                 interface=member.where.interface,

@@ -115,11 +115,12 @@ def gather(control, token, nodes, own, name, limit_s):
     links and the places of all workers in the order of their ranks. Raises an error if not all
     come within ``limit_s`` seconds.
     """
-    door = socket.socket()
+    where = _address(control)
+    door = _socket(where[0])
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     places, links, deadline = {0: own}, [], clock() + limit_s
     try:
-        door.bind(_address(control))
+        door.bind(where)
         door.listen(nodes)
         while len(places) < nodes:
             door.settimeout(max(_TRY_S, deadline - clock()))
@@ -172,15 +173,20 @@ def _hello(line):
 
 def _address(place):
     host, _, port = place.rpartition(":")
-    return host, int(port)
+    return host.strip("[]"), int(port)
+
+
+def _socket(address):
+    return socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
 
 
 def free_places(address, count):
-    """Return so many places, ``address:port``, at which nobody listens now."""
-    doors = [socket.socket() for _ in range(count)]
+    """Return so many places at which nobody listens now: ``127.0.0.1:4000`` or ``[::1]:4000``."""
+    doors = [_socket(address) for _ in range(count)]
     for door in doors:
         door.bind((address, 0))
-    found = ["%s:%d" % (address, door.getsockname()[1]) for door in doors]
+    host = "[%s]" % address if ":" in address else address
+    found = ["%s:%d" % (host, door.getsockname()[1]) for door in doors]
     for door in doors:
         door.close()
     return found
