@@ -56,7 +56,7 @@ BAD = [
     ("measure.repeats", -1, "at least 0"),
     ("executor.memory_limit_mb", -5, "at least 0"),
     ("seed", -1, "at least 0"),
-    *(("budget.time_s", value, "above 0") for value in (0, -60, NAN)),
+    *(("budget.time_s", value, "above 0 and finite") for value in (0, -60, NAN, INF)),
     *(("verify.min_rate_s", value, "above 0") for value in (0, -1, NAN)),
     *(("measure.sample_interval_s", value, "above 0") for value in (0, -1, NAN)),
     *(("framework.stall_limit_s", value, "above 0") for value in (0, -1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from operator import attrgetter
 
@@ -67,7 +68,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("framework.stall_limit_s", config.framework.stall_limit_s),
         ("search.probe_s", config.search.probe_s),
     ):
-        _check(above_zero > 0, name, above_zero, "above 0")
+        _check(0 < above_zero < math.inf, name, above_zero, "above 0 and finite")
     _check(
         0 <= config.budget.verify_share < 1,
         "budget.verify_share",
