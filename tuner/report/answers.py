@@ -308,7 +308,7 @@ def study_metrics(result: StudyResult) -> dict[str, float]:
         ``no_loss_perplexity_ratio`` that of the gain: the perplexity divided by the default's.
     """
     figures = {"elapsed_s": result.elapsed_s, "trials": float(len(result.trials))}
-    default, found = verified_default(result), result.answers
+    default, found = verified_default(result), proven(result)
     if default is None:
         return figures
     lossless, quality, best = found.no_loss or default, default.quality, found.most_accurate
