@@ -334,6 +334,13 @@ def test_a_runtime_setting_that_learns_otherwise_is_no_runtime_setting_alone(shi
     assert answers_of(verified).runtime_only is None
 
 
+def test_a_few_images_of_a_small_validation_split_are_no_other_learning():
+    plan, runs = followed(0.005)
+    for images, departs in ((1000, True), (500, False)):
+        small = dataclasses.replace(plan, val_images=images)
+        assert bool(Readings(small, runs).departure) is departs, "3 images are 0.3 or 0.6 points"
+
+
 def test_whole_runs_at_the_runtime_setting_are_further_seeds_of_the_default():
     plan = make_plan(RUNTIME, CANDIDATE, config=LONG, accuracies=SEEDS[:1])
     runs = outcomes(plan, 0.991, 0.992, 0.993)

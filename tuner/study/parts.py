@@ -124,6 +124,7 @@ class Parts:
             self.setup.dataset.sizes["test"],
             self.search.min_iterations,
             self.search.beside,
+            self.setup.dataset.sizes["validation"],
         )
         self.loop = StudyLoop(
             config,

@@ -164,9 +164,8 @@ class _Study:
         self._loop.recall(trials)
         for result in (*trials, *verified):
             self._parts.track(result)
-        for name in self._folder.damaged:
-            self._parts.outbox.forget(name)
         if self._folder.damaged:
+            self._parts.outbox.forget(*self._folder.damaged)
             self._progress.message(
                 f"results of {', '.join(self._folder.damaged)} were damaged: they are set aside, "
                 "and measured again"

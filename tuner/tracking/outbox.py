@@ -63,9 +63,10 @@ class Outbox:
         """Show the study as running."""
         self._attempt(self._tracker.begin, _PATIENCE_S)
 
-    def forget(self, name: str) -> None:
-        """Delete what was sent of a trial that is to be measured again."""
-        self._attempt(partial(self._tracker.forget, name), _PATIENCE_S)
+    def forget(self, *names: str) -> None:
+        """Delete what was sent of trials that are to be measured again."""
+        for name in names:
+            self._attempt(partial(self._tracker.forget, name), _PATIENCE_S)
 
     def send(self, result: TrialResult, folder: Path) -> None:
         """Send a finished trial with the files of its folder, now or when MLflow answers again."""

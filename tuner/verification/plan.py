@@ -107,6 +107,8 @@ class Plan:
         reference: Recorded convergence of the default, with which runs at other runtime settings
             are compared; ``None`` without one.
         objectives: Objectives of the front.
+        val_images: Size of the validation split, on which those runs are looked at; 0 if it is
+            that of the test split.
     """
 
     entrants: tuple[Entrant, ...]
@@ -119,6 +121,7 @@ class Plan:
     min_iterations: int = 0
     reference: Reference | None = None
     objectives: Sequence[Objective] = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
+    val_images: int = 0
 
     @property
     def default(self) -> TrialResult:

@@ -81,7 +81,7 @@ class Readings:
         if index in self.diverged and 0 not in self.diverged:
             return "a run of it diverged"
         curves = [each for each in self.rounds[index].values() if each.trial.curve]
-        reference, images = self.plan.reference, self.plan.test_images
+        reference, images = self.plan.reference, self.plan.val_images or self.plan.test_images
         if reference is not None:
             found = (
                 reference.departure(each.trial.seed, each.checkpoints, images) for each in curves

@@ -45,6 +45,7 @@ class Verification:
         test_images: Size of the test split.
         min_iterations: Iterations of the shortest training of interest.
         beside: Tells how to measure a point's accuracy side by side with other runs.
+        val_images: Size of the validation split; 0 if it is that of the test split.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class Verification:
         test_images: int,
         min_iterations: int,
         beside: Beside = lambda _point: None,
+        val_images: int = 0,
     ) -> None:
         self._config, self._folder = config, folder
         self._aims = Aims(config, objectives, constraints, beside)
-        self._test_images, self._min_iterations = test_images, min_iterations
+        self._test_images, self._val_images = test_images, val_images
+        self._min_iterations = min_iterations
         self._plan: Plan | None = None
 
     # -- what is known --------------------------------------------------------------------------
@@ -83,6 +86,7 @@ class Verification:
             min_iterations=self._min_iterations,
             reference=known.reference,
             objectives=self._aims.objectives,
+            val_images=self._val_images,
         )
         self._require(kept.get("terms", {}))
 
