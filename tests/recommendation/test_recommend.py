@@ -22,6 +22,8 @@ from tuner.recommendation.evidence import Evidence, answers_among, evidence_of
 from tuner.report import front_json
 from tuner.tracking import StudyRecord
 from tuner.values.errors import ConfigError, NothingRecommended
+from tuner.values.trial import Interval
+from tuner.values.verified import Comparison, Role
 
 
 def interval(value: float, half: float) -> dict[str, float]:
@@ -397,8 +399,26 @@ def test_the_roles_and_proofs_of_older_studies_are_known_by_what_they_said():
     assert not each.is_faster, "an interval without an end proves nothing"
 
 
+def seemingly_better(*p_values, role=Role.TRADE_OFF):
+    """A study with so many configurations that seem more accurate than the default."""
+    default = make_study().verified[0]
+    gain, time = Interval(0.003, 0.001, 0.005), Interval(1.0, 0.9, 1.1)
+    found = [
+        dataclasses.replace(
+            default, name=f"trial {number}", role=role,
+            against_default=Comparison(time, 0.9, gain, p, no_loss=False),
+        )
+        for number, p in enumerate(p_values, 1)
+    ]  # fmt: skip
+    return make_study(verified=(default, *found))
+
+
 def test_the_answers_of_a_study_are_those_of_its_report():
-    for study in (make_study(), make_answered()):
+    once, thrice = seemingly_better(0.02), seemingly_better(0.02, 0.2, 0.3)
+    planned = seemingly_better(0.02, role=Role.ACCURACY)
+    assert once.answers.most_accurate
+    assert (thrice.answers.most_accurate, planned.answers.most_accurate) == (None, None)
+    for study in (make_study(), make_answered(), once, thrice, planned):
         front = json.loads(json.dumps(front_json(study)))
         record = StudyRecord("sqlite://", "parent", front, {}, ended=0.0)
         found = answers_among(evidence_of(record))
