@@ -27,10 +27,10 @@ from tests.executors.test_executors import (  # noqa: F401
 from tuner import measure
 from tuner.config.schema import BudgetConfig, ExecutorConfig, SamplerConfig, TuneConfig
 from tuner.config.validation import validate
-from tuner.executors import LocalExecutor, RayExecutor
+from tuner.executors import LocalExecutor, RaceSession, RayExecutor
 from tuner.executors.connection import _reach
-from tuner.executors.node import NodeSlot
-from tuner.executors.team import Team
+from tuner.executors.node import NodeAddress, NodeSlot
+from tuner.executors.team import Member, Team
 from tuner.measure import SCOPE
 from tuner.progress import StudyProgress
 from tuner.runtimes import ensure_installed
@@ -38,6 +38,7 @@ from tuner.study.preparation import results_place
 from tuner.study.study import tune
 from tuner.tracking import load_results
 from tuner.values.errors import ConfigError, RuntimeUnavailable
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.trial import TrialResult, TrialStatus
 
 pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
@@ -262,6 +263,20 @@ def test_a_cluster_may_have_addresses_by_ipv6():
         _reach(place)
     with pytest.raises(ConfigError, match="there is no Ray cluster at"):
         _reach(place)
+
+
+def test_a_setting_that_lacked_a_node_is_tried_again_by_another_race(make_trial):
+    one = Team((0, 0), (Member(None, "here", NodeAddress("id", "127.0.0.1", "lo")),))
+    executor = SimpleNamespace(racing=lambda: one)
+    setting = {"workers": 1, "nodes": 2}
+    result = RaceSession(executor, setting).run(make_trial(**setting))
+    assert result.reason == "it needs 2 nodes of the Ray cluster, which has 1 left"
+    known = RuntimeMap([PaceProbe({"workers": 1, "nodes": 1}, 64, 0.01)])
+    known.faults = [(setting, f"{result.status.value}: {result.reason}"), ({}, "CRASHED: why")]
+    known.settled = True
+    kept = RuntimeMap.from_json(known.to_json())
+    assert kept.faults == [({}, "CRASHED: why")]
+    assert not kept.settled
 
 
 def test_a_team_that_replaces_a_lost_one_is_not_taken_for_another(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Protocol
 
 from tuner.executors.team import GroupSession, NodeLost, Team
@@ -38,7 +39,8 @@ class RaceSession:
             if team is None:
                 return TrialResult(trial, TrialStatus.INTERRUPTED, "the tuner was stopped")
             if fault := too_few(trial, nodes_of(trial.params), team):
-                return fault
+                # not the setting's fault: another race may have the nodes
+                return dataclasses.replace(fault, status=TrialStatus.INTERRUPTED)
             if self._session is None or self._team is not team:
                 self._team, self._session = team, GroupSession(team, self._params)
             try:

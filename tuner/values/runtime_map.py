@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tuner.values.exchange import Lossy, lossy
-from tuner.values.trial import Interval, Params, ParamValue
+from tuner.values.trial import Interval, Params, ParamValue, TrialStatus
 
 _MIN_SPREAD = 0.01  # relative; two probes that happen to agree do not prove a better precision
 _INTERPOLATION = 0.05  # relative error that a straight line between two batch sizes may have
@@ -24,6 +24,8 @@ _OTHERS = 4  # weight of all settings' noise in that of one setting, in probes
 _Z = 2.2  # Student's t, two-sided 95 %, for about ten probes
 _MAX_FAILURES = 2
 _WORTH_A_CHANGE = 1.1  # times as fast as all exact settings, for a lossy exchange to be worth it
+# how reasons of faults begin that say nothing of the setting: it is tried again another time
+_PASSING = (f"{TrialStatus.INTERRUPTED.value}:", f"{TrialStatus.DISK_FULL.value}:")
 _Key = tuple[tuple[str, ParamValue], ...]
 
 
@@ -339,13 +341,17 @@ class RuntimeMap:
         return [self._settings[key] for key in ranked if factors[key] <= slack]
 
     def to_json(self) -> str:
-        """Serialise what the race found, for ``from_json``. Runs belong to a study: left out."""
+        """Serialise what the race found, for ``from_json``. Runs belong to a study: left out.
+
+        So are settings that failed for want of a node or of disk space, which are still to be tried.
+        """
+        lasting = [(each, why) for each, why in self.faults if not why.startswith(_PASSING)]
         return json.dumps(
             {
                 "probes": [asdict(each) for each in self.probes],
-                "faults": self.faults,
+                "faults": lasting,
                 "disturbed": self.disturbed,
-                "settled": self.settled,
+                "settled": self.settled and len(lasting) == len(self.faults),
             }
         )
 
