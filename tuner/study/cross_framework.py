@@ -52,8 +52,9 @@ def tune_frameworks(config: TuneConfig, command: str = "") -> CrossResult:
         command: Command that resumes the studies, shown in the report.
 
     A framework yields an ``Outcome`` with a reason if it is unavailable here, has no default for
-    the data set and model, has too small a share for its network, or had no successful trial. Ctrl-C (``KeyboardInterrupt``, re-raised)
-    loses only the running trial; the report then says what is missing.
+    the data set and model, has too small a share for its network, or had no successful trial.
+    Ctrl-C (``KeyboardInterrupt``, re-raised) loses only the running trial; the report then says
+    what is missing.
 
     Raises:
         ConfigError: A value cannot be used, or another process runs one of the studies.

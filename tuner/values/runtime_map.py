@@ -343,7 +343,7 @@ class RuntimeMap:
     def to_json(self) -> str:
         """Serialise what the race found, for ``from_json``. Runs belong to a study: left out.
 
-        So are settings that failed for want of a node or of disk space, which are still to be tried.
+        So are settings that failed for want of a node or of disk space: they are to be tried yet.
         """
         lasting = [(each, why) for each, why in self.faults if not why.startswith(_PASSING)]
         return json.dumps(

@@ -160,7 +160,7 @@ class Verified:
         return self.gain < 0 and self._accuracy_differs
 
     def is_best_of(self, compared: int) -> bool:
-        """Return whether it is more accurate than the default, though the best of several seems so.
+        """Return whether it is more accurate than the default, as the best of several may seem so.
 
         What was verified for that had a test of its own, which was planned. Of anything else, the
         p-value is multiplied by how many were compared with the default (Bonferroni).

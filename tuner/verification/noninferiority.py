@@ -2,11 +2,12 @@
 
 The default's test accuracies over several seeds (its reference) are compared with those of the
 candidate, over other seeds, on the same images. The test is a one-sided t-test of "the mean is
-lower by the margin or more", by Welch: a candidate may vary more than the default (see ``Spread``).
-It is looked at after planned numbers of runs. Each look may spend a part of the level, by the spending function of
-Pocock's type (Lan and DeMets 1983, doi:10.1093/biomet/70.3.659), as nominal levels of t-tests
-(Jennison and Turnbull 2000, ISBN 978-0849303166, section 4.4). Most studies have time for one or
-two looks; the function of O'Brien and Fleming's type would keep the level for the last.
+lower by the margin or more", by Welch: a candidate may vary more than the default, see ``Spread``.
+It is looked at after planned numbers of runs. Each look may spend a part of the level, by the
+spending function of Pocock's type (Lan and DeMets 1983, doi:10.1093/biomet/70.3.659), as nominal
+levels of t-tests (Jennison and Turnbull 2000, ISBN 978-0849303166, section 4.4). Most studies have
+time for one or two looks; the function of O'Brien and Fleming's type would keep the level for the
+last.
 
 A study may test one candidate after the other. The first has half of the level, each further one
 half of its predecessor's. So all claims of a study together err at most as often as the level says

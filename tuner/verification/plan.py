@@ -330,7 +330,7 @@ class Plan:
         return gave.count(False) > 1
 
     def diverged(self, runs: Sequence[TrialResult]) -> frozenset[int]:
-        """Return the entrants of which a run diverged: seeds that train well do not tell it all."""
+        """Return the entrants of which a run diverged; its other seeds do not tell it all."""
         return frozenset(
             self.place(each.trial.number)[1]
             for each in runs
