@@ -92,9 +92,7 @@ def test_without_any_figures_there_is_nothing_to_report(cross):
 
 def test_a_share_too_small_for_a_network_leaves_its_framework_out(cross, home, tmp_path):
     space = tmp_path / "tree" / "search_spaces" / "brisk.yaml"
-    demanding = space.read_text().replace(
-        "{model: lenet,", "{model: lenet, least_budget_s: 5000,"
-    )
+    demanding = space.read_text().replace("{model: lenet,", "{model: lenet, least_budget_s: 5000,")
     space.write_text(demanding)
     result = tune_frameworks(with_frameworks(cross, "synthetic", "brisk"))
     assert [each.framework for each in result.studies] == ["synthetic"]
