@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.values.trial import Params, TrialResult
-from tuner.wrap.descent import SLACK
 from tuner.wrap.hope import Hope, at_pace
 from tuner.wrap.objective import Objective
 from tuner.wrap.param_search import ParamSearch
@@ -13,6 +12,10 @@ from tuner.wrap.record import Record
 from tuner.wrap.request import Request
 from tuner.wrap.run import Aim
 from tuner.wrap.schedule import Schedule
+
+_SLACK = 0.1
+"""Relative difference below which whole runs count as equally long: those of equal params differ by
+as much, and if one is ended that is no slower, what it would have reached stays unknown."""
 
 
 class ParamRuns:
@@ -70,19 +73,17 @@ class ParamRuns:
         return next(iter(search.finalists), self._record.first)
 
     def _next_s(self, search: ParamSearch) -> float:
-        """Return the wall time of the next run with other params: at most, or as is expected."""
+        """Return about how long the next run with other params takes, wall time."""
         best = self._best(search).measurement
         assert best is not None
         choose = min if self._objective is Objective.TIME else max
         return choose(self._schedule.first_s, best.wall_time_s)
 
     def _beaten(self, search: ParamSearch) -> float:
-        """Return the figure of a whole run above which other params are no better."""
+        """Return the figure of a whole run above which other params are worse."""
         first = self._record.first.measurement
         assert first is not None
-        best = min(self._objective.of_whole(first), search.best)
-        # a run ended for its time costs no more than it, but one of equal memory is worth its end
-        return best if self._objective is Objective.TIME else (1 + SLACK) * best
+        return (1 + _SLACK) * min(self._objective.of_whole(first), search.best)
 
     def _hope(self, search: ParamSearch, setting: Params, end_s: float) -> Hope:
         """Return what a curve at a runtime setting is compared with."""
