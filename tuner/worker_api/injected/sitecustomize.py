@@ -11,6 +11,7 @@ import atexit
 import json
 import os
 import sys
+import threading
 import time
 
 _EVERY_S = 0.05
@@ -39,14 +40,25 @@ class _Counter:
     def __init__(self, library):
         self._library = library
         self._path = os.environ["TUNER_REPORT"]
+        self._begin()
+        atexit.register(self._tell_last)
+
+    def _begin(self):
         self._steps = 0
         self._told_s = 0.0
         self._seen_enough = False
+        self._lock = threading.Lock()  # threads that train side by side report in order
+        self._pid = os.getpid()
         # of this counter: after exec, or a reload, another begins at 0 in the same process
-        self._name = "%d.%d" % (os.getpid(), time.time_ns() if hasattr(time, "time_ns") else 0)
-        atexit.register(self._tell_last)
+        self._name = "%d.%d" % (self._pid, time.time_ns() if hasattr(time, "time_ns") else 0)
 
     def step(self):
+        if self._pid != os.getpid():  # forked: the steps so far are those of the parent
+            self._begin()
+        with self._lock:
+            self._count()
+
+    def _count(self):
         self._steps += 1
         if self._seen_enough:
             return
@@ -60,7 +72,7 @@ class _Counter:
 
     def _tell_last(self):
         try:
-            if self._steps and not self._seen_enough:
+            if self._steps and self._pid == os.getpid() and not self._seen_enough:
                 self._tell(time.monotonic())
         except Exception:  # noqa: S110 - the same
             pass
