@@ -15,6 +15,17 @@ import tuner_report
 __all__ = ["hugging_face", "keras", "lightning"]
 
 
+_counted = {"before": 0, "last": 0}  # steps of earlier trainings in this process, and of this one
+
+
+def _total(step):
+    """Return the steps of this process, given those of this training: each begins at 0 again."""
+    if step < _counted["last"]:
+        _counted["before"] += _counted["last"]
+    _counted["last"] = step
+    return _counted["before"] + step
+
+
 def _validated(figures, prefix):
     """Return the numbers whose names begin with a prefix, without it; a tensor may be one."""
     found = {}
@@ -38,13 +49,13 @@ def keras():
 
         def on_train_batch_end(self, batch, logs=None):
             self.steps += 1
-            if not tuner_report.report(step=self.steps):
+            if not tuner_report.report(step=_total(self.steps)):
                 self.model.stop_training = True
 
         def on_epoch_end(self, epoch, logs=None):
             found = _validated(logs, "val_")
             if found:
-                tuner_report.report(step=self.steps, split="val", **found)
+                tuner_report.report(step=_total(self.steps), split="val", **found)
 
     return Reports()
 
@@ -55,12 +66,12 @@ def hugging_face():
 
     class Reports(TrainerCallback):
         def on_step_end(self, args, state, control, **_):
-            if not tuner_report.report(step=state.global_step):
+            if not tuner_report.report(step=_total(state.global_step)):
                 control.should_training_stop = True
 
         def on_evaluate(self, args, state, control, metrics=None, **_):
             found = _validated(metrics, "eval_")
-            tuner_report.report(step=state.global_step, split="val", **found)
+            tuner_report.report(step=_total(state.global_step), split="val", **found)
 
     return Reports()
 
@@ -74,12 +85,12 @@ def lightning():
 
     class Reports(Callback):
         def on_train_batch_end(self, trainer, *_):
-            if not tuner_report.report(step=trainer.global_step):
+            if not tuner_report.report(step=_total(trainer.global_step)):
                 trainer.should_stop = True
 
         def on_validation_end(self, trainer, *_):
             if not trainer.sanity_checking:
                 found = _validated(trainer.callback_metrics, "val_")
-                tuner_report.report(step=trainer.global_step, split="val", **found)
+                tuner_report.report(step=_total(trainer.global_step), split="val", **found)
 
     return Reports()

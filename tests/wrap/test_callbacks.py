@@ -75,6 +75,15 @@ def test_hugging_face(callbacks, tmp_path):
     ]
 
 
+def test_steps_never_go_back_where_one_training_follows_another(callbacks, tmp_path):
+    for _ in range(3):
+        made = callbacks.keras()
+        made.on_train_batch_end(0)
+        made.on_train_batch_end(1)
+        made.on_epoch_end(0, logs={"val_loss": 1.0})
+    assert [each["step"] for each in reports(tmp_path)] == [1, 2, 2, 3, 4, 4, 5, 6, 6]
+
+
 def test_lightning(callbacks, tmp_path):
     made = callbacks.lightning()
     trainer = types.SimpleNamespace(
