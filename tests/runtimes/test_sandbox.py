@@ -313,7 +313,14 @@ def test_a_program_is_started_by_its_link(tmp_path, writable, absolute, place):
     assert done.stdout.strip().endswith("real"), done.stderr
 
 
-@pytest.mark.parametrize("folder", ["", "bin"])
+def test_shims_lead_to_the_versions_of_an_interpreter_beside_them(tmp_path):
+    shim = tmp_path / ".pyenv" / "shims" / "python"
+    shim.parent.mkdir(parents=True)
+    shim.touch()
+    assert interpreter_folders(str(shim)) == [tmp_path / ".pyenv"]
+
+
+@pytest.mark.parametrize("folder", ["", "bin", ".local/bin"])
 def test_a_program_in_the_home_folder_does_not_open_that_folder(tmp_path, monkeypatch, folder):
     monkeypatch.setenv("HOME", str(tmp_path))
     program = tmp_path / folder / "th"

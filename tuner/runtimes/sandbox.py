@@ -143,29 +143,32 @@ def sandbox_prefix(
 def interpreter_folders(interpreter: str) -> list[Path]:
     """Return the installation folders of an interpreter and of its symbolic links' targets.
 
-    The user's home folder is none, though a program may be in its ``bin``; that is itself then.
+    The user's home folder is none, nor is ``~/.local``, though a program may be in their ``bin``;
+    that is itself then, with the libraries beside it.
     """
     chain, path = [Path(interpreter)], Path(interpreter)
     while path.is_symlink():
         path = path.parent / path.readlink()
         chain.append(path)
     prefixes = [_prefix_of(each) for each in chain]
-    home = Path.home()
+    home, local = Path.home(), Path.home() / ".local"
     found = [
-        path if prefix in (home, *home.parents) else prefix
+        path if prefix in (home, *home.parents, local) else prefix
         for path, prefix in zip(chain, prefixes, strict=True)
     ]
-    return [each for each in found if len(each.parts) > 2]
+    libraries = [each / "lib" for each in prefixes if each == local and (each / "lib").is_dir()]
+    return [each for each in (*found, *libraries) if len(each.parts) > 2]
 
 
 def _prefix_of(program: Path) -> Path:
     """Return the installation folder of a program; itself if it is but a link to one.
 
-    A folder of links, such as ``~/.local/bin``, is in one that holds anything.
+    A folder of links, such as ``~/.local/bin``, is in one that holds anything. ``shims`` are the
+    scripts by which pyenv starts a version of an interpreter, which are all in its own folder.
     """
     prefix = program.parent.parent
     installed = not program.is_symlink() or (prefix / "pyvenv.cfg").is_file()
-    return prefix if installed and program.parent.name == "bin" else program
+    return prefix if installed and program.parent.name in ("bin", "shims") else program
 
 
 def _host_mounts() -> Iterator[str]:
