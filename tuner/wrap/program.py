@@ -29,6 +29,8 @@ REPORT_VARIABLE, PARAMS_VARIABLE = "TUNER_REPORT", "TUNER_PARAMS"
 _PATHS = ("PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LUA_PATH", "LUA_CPATH")
 _NETWORK = ("hosts", "resolv.conf", "ssl", "ca-certificates", "pki")
 _OF_THE_TUNER = ("TUNER_", "MLFLOW_")  # where results go, and passwords for it
+_ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
+_OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # what is in their folders
 _PROBE_S = 20.0
 _MAX_DIGESTED_BYTES = 64 * 2**20
 _NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
@@ -91,9 +93,33 @@ class Program:
 
     @property
     def name(self) -> str:
-        """The file that is run: the first argument that is one here, else the command's name."""
-        own = (each for each in self.argv[1:] if self._is_file(each))
-        return Path(next(own, self.argv[0])).name
+        """The file or module that is run, else the command's name."""
+        return Path(self.argv[self._place]).name
+
+    @property
+    def _place(self) -> int:
+        """Place of the program in the command: 0, or among the arguments of what runs it.
+
+        A script of Python goes first: it may come after a launcher that is a module itself, while
+        other files (``python -m mine --weights w.pt``) are what a module reads.
+        """
+        if self._is_in_folder:
+            return 0
+        files = [place for place, each in enumerate(self.argv) if place and self._is_file(each)]
+        scripts = [place for place in files if self.argv[place].endswith(".py")]
+        modules = [place for place in range(1, len(self.argv)) if self.argv[place - 1] == "-m"]
+        return next(iter([*scripts, *modules, *files]), 0)
+
+    @property
+    def _is_in_folder(self) -> bool:
+        """Whether the command is a program of the folder, and not of an environment there."""
+        command = self.folder / self.argv[0]
+        prefix = command.parent.parent
+        return (
+            "/" in self.argv[0]
+            and command.resolve().is_relative_to(self.folder.resolve())
+            and not any((prefix / each).exists() for each in _OF_ENVIRONMENTS)
+        )
 
     @cached_property
     def executable(self) -> Path:
@@ -103,6 +129,8 @@ class Program:
         command = self.argv[0]
         path = self.folder / command if "/" in command else None
         found = shutil.which(path or command)
+        if found is None and path and path.is_file():
+            raise ConfigError(f"{command} is no program yet; chmod +x makes it one")
         if found is None:
             raise ConfigError(f"{command} was not found; give the command as you start it here")
         return Path(found).absolute()
@@ -120,9 +148,12 @@ class Program:
 
     def identity(self) -> dict[str, Any]:
         """Return what determines how it runs, for JSON: its command, its files, its settings."""
-        files = (self.folder / each for each in self.argv if self._is_file(each))
+        # without a sandbox it may change the others
+        words = self.argv if self.confined else self.argv[self._place :][:1]
+        files = [self.folder / each for each in words if self._is_file(each)]
         return {
             "argv": self.argv,
+            "executable": str(self.executable),
             "folder": str(self.folder),
             "files": [_digest(each) for each in files],
             "environment": {
@@ -243,6 +274,10 @@ class Program:
         libraries = Path(site.getuserbase()) / "lib"
         if libraries.is_dir():
             yield libraries
+        active = [self.environment[each] for each in _ENVIRONMENTS if each in self.environment]
+        for prefix in (*active, ".venv"):  # a script, make or uv may run these
+            if (python := self.folder / prefix / "bin" / "python").is_file():
+                yield from interpreter_folders(str(python))
         for name in _PATHS:
             for entry in self.environment.get(name, "").split(":"):
                 path = Path(entry.partition("?")[0])
@@ -253,7 +288,7 @@ class Program:
                     yield path
         for name in _NETWORK if self.network else _NETWORK[:1]:
             if (path := Path("/etc") / name).exists():
-                yield path.resolve()
+                yield path
 
 
 def overlay_fault(home: Path) -> str:
@@ -272,7 +307,7 @@ def overlay_fault(home: Path) -> str:
             )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"changes of its folder cannot be kept apart in {home}: {error}"
-    said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[0]
     return f"changes of its folder cannot be kept apart ({said})" if done.returncode else ""
 
 

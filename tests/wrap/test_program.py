@@ -1,0 +1,106 @@
+"""The program: its name, what tells it from others, and what its sandbox shows it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner.trials.worker_folder import WorkerFolder
+from tuner.values.errors import ConfigError
+from tuner.values.trial import Trial
+from tuner.wrap import program
+from tuner.wrap.program import Program
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "project"
+    for name in ("train", "train.py", "job.sh", "data.csv", "venv/bin/run", "venv/pyvenv.cfg"):
+        path = made / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    for name in ("train", "venv/bin/run"):
+        (made / name).chmod(0o755)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python train.py --data data.csv", "train.py"),
+        ("python --data data.csv train.py", "train.py"),
+        ("./train data.csv", "train"),
+        ("sh job.sh data.csv", "job.sh"),
+        ("python -m mine.train --data data.csv", "mine.train"),
+        ("python -m torch.distributed.run --nproc-per-node 2 train.py", "train.py"),
+        ("venv/bin/run train.py", "train.py"),
+        ("venv/bin/run -v", "run"),
+        ("/usr/bin/make all", "make"),
+    ],
+)
+def test_a_program_has_the_name_of_what_is_run(folder, command, name):
+    assert Program(tuple(command.split()), folder).name == name
+
+
+def test_another_interpreter_makes_another_study(folder, monkeypatch, tmp_path):
+    identities = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "python").write_text("")
+        (tmp_path / name / "python").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path / name))
+        identities.append(Program(("python", "train.py"), folder).identity())
+    assert identities[0] != identities[1]
+
+
+@pytest.mark.parametrize("confined", [True, False])
+def test_what_a_program_writes_without_a_sandbox_makes_no_other_study(folder, confined):
+    def identity():
+        argv = ("sh", "job.sh", "--save", "data.csv")
+        return Program(argv, folder, confined=confined).identity()
+
+    before = identity()
+    (folder / "data.csv").write_text("of a run")
+    assert (identity() == before) is not confined
+    (folder / "job.sh").write_text("changed")
+    assert identity() != before
+
+
+@pytest.mark.parametrize("name", ["venv", ".venv"])
+def test_a_script_finds_the_interpreter_of_its_environment(folder, monkeypatch, tmp_path, name):
+    real = tmp_path / "opt" / "python" / "bin" / "python3"
+    real.parent.mkdir(parents=True)
+    real.write_text("")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    if name == "venv":
+        monkeypatch.setenv("VIRTUAL_ENV", str(folder / name))
+    (folder / name / "bin").mkdir(parents=True, exist_ok=True)
+    (folder / name / "bin" / "python").symlink_to(real)
+    with WorkerFolder(tmp_path / "runs" / "own") as own:
+        command = Program(("sh", "job.sh"), folder).command(own, Trial(0, {}))
+    assert str(tmp_path / "opt" / "python") in command
+
+
+def test_a_setting_of_the_network_that_is_a_link_is_found_by_its_name(
+    folder, monkeypatch, tmp_path
+):
+    """As /etc/resolv.conf is one where systemd-resolved runs; this file is one everywhere."""
+    assert Path("/etc/os-release").is_symlink()
+    monkeypatch.setattr(program, "_NETWORK", ("hosts", "os-release"))
+    with WorkerFolder(tmp_path / "runs" / "own") as own:
+        command = Program(("sh", "job.sh"), folder, network=True).command(own, Trial(0, {}))
+    assert "/etc/os-release" in command
+
+
+def test_a_command_that_may_not_be_run_is_told_from_one_that_is_not_there(folder):
+    with pytest.raises(ConfigError, match=r"^\./job\.sh is no program yet; chmod \+x"):
+        Program(("./job.sh",), folder).check()
+    with pytest.raises(ConfigError, match=r"^\./jobs was not found"):
+        Program(("./jobs",), folder).check()
+
+
+def test_names_of_any_kind_lead_to_no_error(folder):
+    assert Program((os.fsdecode(b"\xff"), "a\nb", ""), folder).name == os.fsdecode(b"\xff")
+    assert Program(("sh", "-m"), folder).name == "sh"
