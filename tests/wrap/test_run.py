@@ -191,6 +191,18 @@ def test_the_peak_of_all_processes_counts_where_memory_is_minimised(folder):
     assert 400 < result.measurement.peak_memory_bytes / 2**20 < 1000
 
 
+def test_memory_that_processes_share_counts_once_towards_the_limit(folder):
+    source = """
+        import os, time
+        block = bytearray(300 * 2**20)
+        for _ in range(3):
+            os.fork()  # 8 processes, of 2.4 GiB if each counted the block
+        time.sleep(2)
+    """
+    result, _ = run(folder, source)
+    assert result.status is TrialStatus.COMPLETE, result.reason
+
+
 def test_a_run_ends_once_its_peak_is_above_the_best(folder):
     aim = Aim(whole=True, beaten=300 * 2**20, time_limit_s=30)
     result, _ = run(folder, FORKS.format(seconds=50), aim, Objective.MEMORY)
@@ -308,6 +320,13 @@ def test_misbehaviour_ends_by_name_and_leaves_nothing_alive(
     assert reason in result.reason
     if status is TrialStatus.CRASHED and "broken" in source:
         assert "ValueError: broken" in result.log_tail
+
+
+def test_a_program_that_prints_a_line_now_and_then_is_not_hung(folder, monkeypatch):
+    monkeypatch.setattr(limits, "_HUNG_S", 1.5)
+    source = "import time\nfor _ in range(10):\n    print('x', flush=True)\n    time.sleep(0.5)"
+    result, _ = run(folder, source)
+    assert result.status is TrialStatus.COMPLETE, result.reason
 
 
 def test_what_a_program_writes_is_discarded(folder):

@@ -175,6 +175,17 @@ def pss_bytes(pid: int) -> int | None:
     return None
 
 
+def shared_bytes(pids: Collection[int]) -> int:
+    """Return by how much the RSS of processes counts pages more than once that they share."""
+    count = 0
+    for pid in pids:
+        with suppress(OSError):
+            text = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
+            found = dict(re.findall(rb"^(Rss|Pss):\s*(\d+)", text, re.MULTILINE))
+            count += int(found.get(b"Rss", 0)) - int(found.get(b"Pss", 0))
+    return 1024 * count
+
+
 def involuntary_switches(pids: Collection[int]) -> int:
     """Count how often the processes' threads were made to give up a CPU."""
     count = 0

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from tuner.measure import NamelessFiles, ResourceMonitor, nameless_files
+from tuner.measure import NamelessFiles, ResourceMonitor, nameless_files, shared_bytes
 from tuner.storage.study_folder import is_full
 from tuner.trials.outcome import Failure
 from tuner.trials.worker_folder import BLOCK_BYTES, WorkerFolder
@@ -42,18 +42,35 @@ class Limits:
         self._next_look_s = 0.0
         self._last_sign = self._began_s, 0.0, (0, 0)
         self._nameless = NamelessFiles()
+        self._shared_bytes = 0
 
     def broken(self) -> Failure | None:
         """Return which limit is broken that costs little to look at."""
         if self._output_bytes > MAX_OUTPUT_BYTES:
             return TrialStatus.OVER_LIMIT, f"wrote more than {MAX_OUTPUT_BYTES / 2**20:.0f} MiB"
-        memory = self._monitor.memory_bytes + self._nameless.memory_bytes
-        if memory > self._memory_bytes:
+        if self._needs_too_much():
             limit = self._memory_bytes / 2**20
             return TrialStatus.OUT_OF_MEMORY, f"used more than {limit:,.0f} MiB"
         if len(self._monitor.tree) > _MAX_PROCESSES:
             return TrialStatus.OVER_LIMIT, f"has more than {_MAX_PROCESSES} processes"
         return None
+
+    def _needs_too_much(self) -> bool:
+        """Return whether its processes hold more memory than they may, shared pages counted once.
+
+        To tell shared pages walks the page tables, so that is done only where all pages together
+        are too many, and where more are than at the last time.
+        """
+        if self._held_bytes <= self._memory_bytes:
+            self._shared_bytes = 0
+        elif self._held_bytes - self._shared_bytes > self._memory_bytes:
+            self._monitor.sample()
+            self._shared_bytes = shared_bytes(self._monitor.tree)
+        return self._held_bytes - self._shared_bytes > self._memory_bytes
+
+    @property
+    def _held_bytes(self) -> int:
+        return self._monitor.memory_bytes + self._nameless.memory_bytes
 
     def is_look_due(self) -> bool:
         """Return whether to look at what costs more; it is due again after a while."""
@@ -72,7 +89,7 @@ class Limits:
             marks: Number of times that it told its progress.
         """
         self._nameless = nameless_files(self._monitor.tree, _MAX_OPEN)
-        if self._is_hung((self._output_bytes, marks)):
+        if self._is_hung((os.fstat(self._output.fileno()).st_mtime_ns, marks)):
             return TrialStatus.STALLED, f"no output, step or work for {_HUNG_S:.0f} s"
         count, size = self._own.size(_MAX_FILES)
         if count > _MAX_FILES:
