@@ -66,6 +66,12 @@ def test_pairs_prove_a_gain_and_tell_its_price():
     assert compare([(OWN, CHANGED)] * 3, objective=Objective.CPU).gain.value == pytest.approx(3.0)
 
 
+def test_a_tick_less_of_cpu_time_is_no_proof():
+    own, less, half = (run(2.0, cpu_s=each) for each in (0.11, 0.10, 0.05))
+    assert not compare([(own, less)] * 3, objective=Objective.CPU).better
+    assert compare([(own, half)] * 10, objective=Objective.CPU).better
+
+
 def found(objective: Objective, changed: TrialResult = CHANGED, window=None) -> WrapResult:
     proof = compare([(OWN, changed)] * 4, objective=objective)
     return WrapResult(

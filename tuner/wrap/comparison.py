@@ -90,7 +90,8 @@ def _ratio(pairs: Sequence[Pair], objective: Objective, alpha: float) -> Interva
     """Return how many times less is needed; the interval is Student's, on the logarithms."""
     logs = [math.log(objective.of(own) / objective.of(changed)) for own, changed in pairs]
     mean = statistics.fmean(logs)
-    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    least = max(objective.least_spread(_mean(pairs, side, objective)) for side in (0, 1))
+    error = max(statistics.stdev(logs), least) / math.sqrt(len(logs))
     half = upper_quantile(alpha / 2, len(logs) - 1) * error
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 

@@ -32,6 +32,16 @@ class Objective(enum.Enum):
         figure = measured.train_time_s if self is Objective.TIME else measured.peak_memory_bytes
         return figure or math.inf
 
+    def least_spread(self, cost: float) -> float:
+        """Return the least relative deviation between runs to assume.
+
+        CPU time is counted in ticks, so a few runs may agree by chance.
+
+        Args:
+            cost: The figure of a run.
+        """
+        return TICK_S / cost if self is Objective.CPU else 0.0
+
     def of_whole(self, measured: Measurement) -> float:
         """Return the figure of a whole run, or of what was run of it."""
         if self is Objective.TIME:

@@ -115,10 +115,12 @@ class Proving:
         numbers = range(_PER_SETTING * place, _PER_SETTING * (place + 1))
         of_plan = [runs[each] for each in numbers if each in runs]
         failed = next((each for each in of_plan if math.isinf(cost(each))), None)
-        changed = bool(self._program.params.part_of(plan["setting"]))
+        changed, pairs = bool(self._program.params.part_of(plan["setting"])), self._pairs(place)
+        # a look before the end would prove by chance more often than the level says
+        done = len(pairs) == int(plan["pairs"]) or (changed and self._is_hopeless(place))
         goal, alpha = self._program.goal, self._alpha(place)
-        proof = compare(self._pairs(place), goal, alpha, self._objective)
-        return Tested(plan["setting"], None if failed else proof, failed, changed)
+        proof = compare(pairs, goal, alpha, self._objective) if done and not failed else None
+        return Tested(plan["setting"], proof, failed, changed)
 
     def _runs(self) -> dict[int, TrialResult]:
         return {each.trial.number: each for each in self._folder.results(TrialKind.VERIFY)}
