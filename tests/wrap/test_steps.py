@@ -100,6 +100,10 @@ def test_accuracy_comes_from_reports_and_output(progress):
     progress.output.flush()
     progress.read()
     assert progress.accuracy == 0.975
+    progress.output.write(b"{'acc 0.25}\n")
+    progress.output.flush()
+    progress.read()
+    assert progress.accuracy == 0.25
     progress.output.write(b"acc 9846/10000 (98%)\n")
     progress.output.flush()
     progress.read()
@@ -203,6 +207,9 @@ def test_figures_of_the_training_split_tell_nothing_of_quality(progress):
         (True, 0.97, 0.0097),
         (True, 1.0, 0.01),
         (False, 1.0, 1.0),
+        (None, 1.0000001, 1.0),
+        (False, 1.0000001, 1.0),
+        (True, 100.00001, 1.0),
     ],
 )
 def test_the_unit_of_accuracies_is_that_of_the_first_run(progress, in_percent, told, accuracy):

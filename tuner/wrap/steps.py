@@ -37,6 +37,7 @@ _MAX_CLOCK_S = 1e12
 _MAX_GAPS = 0.05  # of the intervals: if more are long, they are no pauses
 _NAME_LETTERS = 40
 _MAX_FIGURES = 50  # that a program reports, by name
+_ROUNDED = 1 + 1e-5  # what an accuracy of 1 may be in single precision, as the mean of batches
 _FIGURE = re.compile(r"[A-Za-z_][\w ./-]{0,39}")
 _OF_TRAINING = ("train", "training")  # splits whose figures say nothing of quality
 _WARM_UP_S, _WARM_UP_STEPS = 1.0, 3  # after the first mark, whichever is longer
@@ -226,10 +227,10 @@ class Progress:
         if of_goal and not math.isfinite(value):
             raise ArithmeticError(f"the {self.goal.name} is {value}")
         if Goal(ACCURACY).choose({name: value}) is not None:
-            if not 0 <= value <= (1 if self.in_percent is False else 100):
+            if not 0 <= value <= (1 if self.in_percent is False else 100) * _ROUNDED:
                 unit = "from 0 to 1" if self.in_percent is False else "from 0 to 1, or to 100 %"
                 raise ProtocolError(f"the accuracy must be {unit}, got {value:g}")
-            if self.in_percent is None and value > 1:
+            if self.in_percent is None and value > _ROUNDED:
                 self.in_percent = True
         known = name in self.figures or len(self.figures) < _MAX_FIGURES
         if of_goal or (known and _FIGURE.fullmatch(name) and math.isfinite(value)):
@@ -276,7 +277,7 @@ def _parse(line: bytes, number: int) -> dict[str, Any]:
 
 def _number(text: str) -> float:
     """Read a number, a percentage, or a ratio such as ``9846/10000``."""
-    plain = text.rstrip(",;.")
+    plain = text.rstrip(",;.)]}")
     count, slash, total = plain.partition("/")
     try:
         if slash:
