@@ -15,6 +15,7 @@ import pytest
 
 from tests.command import Done, fixture_tuner  # noqa: F401 - a fixture
 from tuner.tracking import connect
+from tuner.wrap import knobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
@@ -168,6 +169,16 @@ def test_a_study_that_was_killed_resumes(folder, wrap):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_other_values_to_choose_from_make_another_study(wrap, monkeypatch):
+    ids = set()
+    for value in ("1", "0"):
+        entries = [{"name": "x", "libraries": "libc", "values": {"on": {"X": value}}}]
+        monkeypatch.setattr(knobs, "_entries", lambda entries=entries: entries)
+        done = wrap("--json", "--budget", "0.1", "--", "sleep", "0.3")
+        ids.add(json.loads(done.stdout)["study_id"])
+    assert len(ids) == 2
+
+
 def test_an_interrupted_study_tells_what_is_kept(folder):
     words = ["--output", str(folder.parent), *KNOB, "--", sys.executable, "train.py"]
     first = subprocess.Popen(
@@ -300,16 +311,21 @@ def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, w
         (["python", "train.py"], 2, "the program's command is missing; write it after --"),
         (["--budget", "x", "--", "true"], 2, "argument --budget: invalid float value: 'x'"),
         (["--budget", "-1", "--", "true"], 2, "--budget must be seconds above 0, got -1"),
+        (["--budget", "0", "--", "true"], 2, "--budget must be seconds above 0, got 0"),
         (["--budget", "nan", "--", "true"], 2, "--budget must be seconds above 0, got nan"),
         (["--budget", "inf", "--", "true"], 2, "--budget must be seconds above 0, got inf"),
         (["--knob", "X=1", "--knob", "X=2", "--", "true"], 2, "--knob X is given twice"),
         (["--knob", "threads=1", "--", "true"], 2, "or is the name of a knob"),
         (["--nonsense", "--", "true"], 2, "unrecognized argument: --nonsense"),
+        (["--a", "int(1, 2)", "--a", "int(1, 3)", "--", "true"], 2, "param a is given twice"),
+        (["--margin", "0.5", "--", "true"], 2, "0.005 for half a point; 0.5 are 50 points"),
+        (["--step", "a{99999999999}", "--", "true"], 2, "is no regular expression: the rep"),
         (["--lr", "fast", "--", "true"], 2, "unrecognized argument: --lr"),
         (["--lr", "log(1)", "--", "true"], 2, "--lr 'log(1)' is no range"),
         (["--lr", "log(1e-3, 1)", "--", "true", "{lr}"], 2, "write its own value as {lr=VALUE}"),
         (["--lr", "log(1e-3, 1)", "--", "true"], 2, "the program told no accuracy"),
         (["--minimize", "loss", "--", "true"], 2, "the program told no loss"),
+        (["--metric", "a(?P<accuracy>.)", "--", "true"], 2, "matches nothing that was printed"),
         (["--minimize", "loss", "--metric", "(?P<x>.)", "--", "true"], 2, "no group named loss"),
         (["--net", "choice(a, b)", "--", "true"], 2, "the program told no accuracy"),
         (["--step", "int(1, 3)", "--", "true"], 2, "--step is an option of its own"),
@@ -335,6 +351,8 @@ def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, w
         (["--", "no-such-program"], 2, "no-such-program was not found"),
         (["--", "false"], 4, "the program does not run as it is: CRASHED"),
         (["--", "sh", "-c", "echo because; exit 7"], 4, "exit code 7; the end of its output: bec"),
+        (["--", "cat", "../x"], 4, "its sandbox shows its own folder and what --allow-read names"),
+        (["--", os.fsdecode(b"\xff")], 2, "'\\udcff' is no text in UTF-8"),
     ],
 )
 def test_a_wrong_command_gets_one_line(wrap, words, code, said):

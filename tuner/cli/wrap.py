@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tuner.wrap.goal import Goal
     from tuner.wrap.request import Request
 
+_MAX_MARGIN = 0.1  # of the accuracy: more is a margin in per cent
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -78,6 +80,7 @@ def wrap_command(words: Sequence[str]) -> int:
     from tuner.wrap.report import describe, document
     from tuner.wrap.study import wrap
 
+    _require_text(words)
     _require_command(words)
     end = words.index("--")
     options, others = _parser().parse_known_args(list(words[:end]))
@@ -98,7 +101,7 @@ def _parser() -> _Parser:
     parser.add_argument("--objective", default="time")
     parser.add_argument("--executor", choices=("local", "ray"), default="local")
     parser.add_argument("--cores-per-trial", type=int, default=0)
-    parser.add_argument("--budget", type=float, default=0.0)
+    parser.add_argument("--budget", type=float, default=None)
     for name in ("--knob", "--without", "--allow-read"):
         parser.add_argument(name, action="append", default=[])
     for name in ("--network", "--no-sandbox", "--restart", "--json"):
@@ -126,7 +129,10 @@ def _ranges(words: Sequence[str]) -> dict[str, str]:
                 f"unrecognized argument: {word}; python -m tuner wrap --help lists the options; "
                 "a param has a range, such as --lr 'log(1e-4, 1e-1)'"
             )
-        found[name.removeprefix("--").replace("-", "_")] = spec
+        name = name.removeprefix("--").replace("-", "_")
+        if name in found:
+            raise ConfigError(f"the param {name} is given twice: {found[name]} and {spec}")
+        found[name] = spec
     return found
 
 
@@ -136,6 +142,11 @@ def _goal(options: argparse.Namespace) -> Goal:
     name = options.maximize or options.minimize or ACCURACY
     if options.margin is not None and not 0 < options.margin < float("inf"):
         raise ConfigError(f"--margin must be a number above 0, got {options.margin:g}")
+    if name == ACCURACY and (options.margin or 0.0) > _MAX_MARGIN:
+        raise ConfigError(
+            f"--margin of the accuracy is a fraction, such as 0.005 for half a point; "
+            f"{options.margin:g} are {100 * options.margin:g} points"
+        )
     return Goal(name, not options.minimize, options.margin)
 
 
@@ -166,6 +177,15 @@ def _require_command(words: Sequence[str]) -> None:
         )
 
 
+def _require_text(words: Sequence[str]) -> None:
+    """Raise ``ConfigError`` if a word could not be in a report, or in MLflow."""
+    for each in words:
+        try:
+            each.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{each!r} is no text in UTF-8; give it another name") from None
+
+
 def _require_no_ranges(options: argparse.Namespace) -> None:
     """Raise ``ConfigError`` if a param has the name of an option."""
     from tuner.wrap.params import is_spec
@@ -175,6 +195,11 @@ def _require_no_ranges(options: argparse.Namespace) -> None:
             raise ConfigError(
                 f"--{name} is an option of its own; give the param {name} another name"
             )
+
+
+def _normal(path: str) -> Path:
+    """Return an absolute path without ``..``, which would lead out of a folder that is shown."""
+    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - keeps links
 
 
 def _is_file(path: Path) -> bool:
@@ -188,7 +213,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     from tuner.wrap.program import Program
     from tuner.wrap.request import Request
 
-    if not 0 <= options.budget < float("inf"):
+    if options.budget is not None and not 0 < options.budget < float("inf"):
         raise ConfigError(f"--budget must be seconds above 0, got {options.budget:g}")
     _require_no_ranges(options)
     objective, goal = read_objective(options.objective, "--objective"), _goal(options)
@@ -200,7 +225,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     for name in ("step", "metric"):
         try:
             re.compile(getattr(options, name))
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             text = getattr(options, name)
             raise ConfigError(f"--{name} {text!r} is no regular expression: {error}") from None
     folder, argv = Path.cwd(), tuple(options.command)
@@ -209,7 +234,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     program = Program(
         argv=argv,
         folder=folder,
-        readable=tuple(Path(each).expanduser().absolute() for each in options.allow_read),
+        readable=tuple(_normal(each) for each in options.allow_read),
         network=options.network,
         confined=not options.no_sandbox,
         step=options.step,
@@ -220,7 +245,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
     return Request(
         program=program,
         objective=objective,
-        budget_s=options.budget,
+        budget_s=options.budget or 0.0,
         executor=_executor(options),
         knobs=tuple(map(parse_knob, options.knob)),
         without=tuple(options.without),

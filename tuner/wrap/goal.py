@@ -59,6 +59,11 @@ class Goal:
             return VerifyConfig.accuracy_margin
         return RELATIVE_MARGIN * abs(own)
 
+    def margin_shown(self, own: float) -> str:
+        """Return the difference that counts as none for readers."""
+        allowed = self.allowance(own)
+        return f"{100 * allowed:.3g} points" if self.name == ACCURACY else f"{allowed:.3g}"
+
     def shown(self, value: float) -> str:
         """Return a figure, which has more as better, for readers."""
         figure = value if self.maximize else -value

@@ -67,7 +67,7 @@ def find_knobs(
     Raises:
         ConfigError: If ``without`` names no knob, or two knobs have one name.
     """
-    known = [_read(entry, cores, cpu_flags) for entry in _entries()]
+    known = all_knobs(cores, cpu_flags)
     twice = [name for name, count in Counter(each.name for each in own).items() if count > 1]
     clash = [each.name for each in own if each.name in {other.name for other in known}]
     if twice or clash:
@@ -79,6 +79,16 @@ def find_knobs(
     read = [each for each in known if each.values and each.reads(mapped)]
     found = [each for each in (*read, *own) if each.name not in without]
     return [_sharing(each, found, cores) if each.name == WORKERS else each for each in found]
+
+
+def all_knobs(cores: int, cpu_flags: Collection[str]) -> list[Knob]:
+    """Return all knobs that are known, with the values that this machine allows.
+
+    Args:
+        cores: Number of CPUs that a program may use.
+        cpu_flags: Instruction sets of the CPU.
+    """
+    return [_read(entry, cores, cpu_flags) for entry in _entries()]
 
 
 def timed_knobs(params: ParamSpace) -> list[Knob]:

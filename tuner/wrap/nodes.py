@@ -24,6 +24,7 @@ from tuner.progress import StudyProgress
 from tuner.trials.setup import core_sets
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.trial import Trial
+from tuner.wrap.hints import telling
 from tuner.wrap.knobs import Knob
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Brought, Program
@@ -166,7 +167,7 @@ def make_runner(request: Request, record: Record, progress: StudyProgress) -> Ru
         int(request.executor.memory_share * measure.total_memory_bytes()),
         MeasureConfig(),
         request.objective,
-        tell=progress.trial_progress,
+        tell=telling(progress),
     )
 
 

@@ -16,6 +16,7 @@ from tuner.tracking import PROGRAM_FRONT, PROGRAMS, Outbox, Tracker, default_tra
 from tuner.trials.setup import core_sets
 from tuner.values.addresses import without_password
 from tuner.values.trial import TrialKind, TrialResult
+from tuner.wrap.knobs import all_knobs
 from tuner.wrap.report import answer, describe, document
 from tuner.wrap.request import Request
 from tuner.wrap.result import WrapResult
@@ -55,11 +56,13 @@ class Record:
         self.facts = measure.machine_facts(self.cores)
         if not program.confined:
             self.facts["sandbox"] = "off"
+        known = all_knobs(len(self.cores), measure.cpu_flags())
         identity = {
             "program": program.identity(),
             "objective": request.objective.value,
             "machine": measure.fingerprint(self.facts),
-            "knobs": [repr(request.knobs), request.without],
+            # a later version, or a library that is installed, has other values to choose from
+            "knobs": [repr(known), repr(request.knobs), request.without],
             "cores": self.cores,
             "place": [home_id(tuner_home()), without_password(request.tracking_uri)],
         }

@@ -101,7 +101,9 @@ def _kept(result: WrapResult, proof: Proof | None) -> str:
         checked = "speed" if result.objective is Objective.TIME else result.objective.used
         return f"{checked} only; accuracy not checked"
     own, changed = map(goal.shown, proof.reached)
+    margin = goal.margin_shown(proof.reached[0])
     kept = "no loss is proven" if proof.no_loss else "a loss is not ruled out"
+    kept = f"{kept} ({margin} count as none)"
     if proof.no_loss is None:
         kept = "the same in every run, so other seeds may differ"
     return f"{goal.name} {changed} against {own}, {kept}"
@@ -158,6 +160,9 @@ def _notes(result: WrapResult) -> Iterator[str]:
             f"Others disturbed {disturbed} of {len(result.runs)} runs; a quiet machine, or "
             "--cores that nothing else uses, gives surer answers."
         )
+    if result.program.step and result.runs and not result.source:
+        step = printable(result.program.step)
+        yield f"--step {step} matched nothing in the output, so whole runs were compared."
     if not result.program.confined:
         yield "It ran without a sandbox (--no-sandbox)."
 

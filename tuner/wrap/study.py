@@ -15,6 +15,7 @@ from tuner.values.errors import ConfigError, NoTrialSucceeded
 from tuner.values.trial import Params, Trial, TrialKind, TrialResult
 from tuner.wrap.descent import Descent
 from tuner.wrap.goal import Goal
+from tuner.wrap.hints import complaint
 from tuner.wrap.knobs import Knob, find_knobs, knob_names, timed_knobs
 from tuner.wrap.nodes import make_runner
 from tuner.wrap.objective import Objective
@@ -117,11 +118,9 @@ class _Study:
             )
             result, seen = self._runner.submit(trial, aim).result()
             if not result.usable:
-                tail = result.log_tail.splitlines()[-1:] or ["it printed nothing"]
-                raise NoTrialSucceeded(
-                    f"the program does not run as it is: {result.status.value}: {result.reason}; "
-                    f"the end of its output: {tail[0]}"
-                )
+                log = self._folder.trials / trial.name / "log.txt"
+                confined = self._request.program.confined
+                raise NoTrialSucceeded(complaint(result, log, confined=confined))
             self._keep(result)
             self._record.keep_seen(seen)
         self._require_quality()
@@ -166,6 +165,8 @@ class _Study:
             )
         if not self._reads_quality or own is not None:
             return
+        if program.metric:
+            raise ConfigError(f"--metric {program.metric!r} matches nothing that was printed")
         raise ConfigError(
             f"the program told no {program.goal.name}, which must not get worse; let it report "
             f"it (docs/wrap.md), or add --metric '{program.goal.name}[:=] *"

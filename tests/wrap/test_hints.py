@@ -1,0 +1,61 @@
+"""What a user is told whose program fails, or shows no steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.wrap.samples import run
+from tuner.progress import StudyProgress
+from tuner.values.trial import Trial, TrialKind, TrialStatus
+from tuner.wrap.hints import complaint, telling
+
+
+@pytest.mark.parametrize(
+    ("status", "confined", "hinted"),
+    [
+        (TrialStatus.CRASHED, True, True),
+        (TrialStatus.CRASHED, False, False),
+        (TrialStatus.STALLED, True, False),
+    ],
+)
+def test_a_program_that_fails_is_told_where_its_output_is_and_what_it_sees(
+    status, confined, hinted
+):
+    failed = dataclasses.replace(
+        run(1.0), status=status, reason="exit code 1", log_tail="first\nno such file: ../data"
+    )
+    said = complaint(failed, Path("/studies/log.txt"), confined=confined)
+    assert said.startswith(
+        f"the program does not run as it is: {status.value}: exit code 1; the end of its output: "
+        "no such file: ../data (all of it: /studies/log.txt)"
+    )
+    assert ("what --allow-read names" in said) is hinted
+
+
+class Heard(StudyProgress):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.runs = 0
+
+    def trial_progress(self, trial: Trial, iteration: int, train_time_s: float) -> None:
+        self.runs += 1
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+def test_a_first_run_that_shows_no_steps_is_explained_once():
+    first, other = Trial(0, {}, TrialKind.DEFAULT), Trial(1, {})
+    heard = Heard()
+    tell = telling(heard)
+    tell(first, 0, 59.0)
+    tell(first, 5, 90.0)
+    tell(other, 0, 90.0)
+    assert (heard.messages, heard.runs) == ([], 3)
+    tell(first, 0, 61.0)
+    tell(first, 0, 62.0)
+    (said,) = heard.messages
+    assert said.startswith("no steps are seen yet")

@@ -1,0 +1,62 @@
+"""The report: what it says of accuracy, and of what was asked for and not seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.wrap.samples import run
+from tuner.values.trial import TrialKind
+from tuner.wrap import result as results
+from tuner.wrap.comparison import compare
+from tuner.wrap.goal import Goal
+from tuner.wrap.objective import Objective
+from tuner.wrap.program import Program
+from tuner.wrap.report import accuracy, describe
+from tuner.wrap.result import WrapResult
+
+OWN = (0.990, 0.9905, 0.9895)
+PROGRAM = Program(("true",), Path("/usr"))
+
+
+def found(changed: tuple[float, ...], goal: Goal) -> WrapResult:
+    pairs = [
+        (run(2.0, accuracy=one), run(1.0, accuracy=other))
+        for one, other in zip(OWN, changed, strict=True)
+    ]
+    return WrapResult(
+        program=dataclasses.replace(PROGRAM, goal=goal),
+        objective=Objective.TIME,
+        runs=[run(2.0, kind=TrialKind.DEFAULT, number=0)],
+        window=None,
+        source="",
+        found={},
+        knobs=(),
+        effects=(),
+        tested=[results.Tested({"SIZE": "small"}, compare(pairs, goal))],
+        elapsed_s=9.0,
+        study_id="0badbee",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "goal", "said"),
+    [
+        (OWN, Goal(), "no loss is proven (0.2 points count as none)"),
+        (OWN, Goal(margin=0.05), "no loss is proven (5 points count as none)"),
+        ((0.98, 0.981, 0.979), Goal(), "a loss is not ruled out (0.2 points count as none)"),
+    ],
+)
+def test_a_claim_of_no_loss_names_what_counts_as_none(changed, goal, said):
+    assert accuracy(found(changed, goal)).endswith(said)
+
+
+def test_a_step_that_was_never_seen_is_named():
+    told = found(OWN, Goal())
+    asked = dataclasses.replace(told, program=dataclasses.replace(PROGRAM, step="epoch"))
+    said = "--step epoch matched nothing in the output, so whole runs were compared."
+    assert said in describe(asked)
+    assert "--step" not in describe(told)
+    assert "--step" not in describe(dataclasses.replace(asked, source="output"))

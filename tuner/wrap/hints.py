@@ -1,0 +1,51 @@
+"""What helps a user whose program does not run, or does not show its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tuner.progress import StudyProgress
+from tuner.values.trial import Trial, TrialResult, TrialStatus
+
+_UNSEEN_S = 60.0  # in which a program whose steps are seen has done some
+
+
+def complaint(result: TrialResult, log: Path, *, confined: bool) -> str:
+    """Return why a program does not run as it is, and what may help.
+
+    Args:
+        result: Its run.
+        log: The file that its output is kept in.
+        confined: Whether it ran in a sandbox.
+    """
+    tail = result.log_tail.splitlines()[-1:] or ["it printed nothing"]
+    said = (
+        f"the program does not run as it is: {result.status.value}: {result.reason}; "
+        f"the end of its output: {tail[0]}"
+    )
+    if result.log_tail:
+        said += f" (all of it: {log})"
+    if confined and result.status is TrialStatus.CRASHED:
+        said += (
+            "; its sandbox shows its own folder and what --allow-read names, and the network with "
+            "--network; --no-sandbox runs it plainly"
+        )
+    return said
+
+
+def telling(progress: StudyProgress) -> Callable[[Trial, int, float], None]:
+    """Return what is told how far a run is; once it says that the first run shows no steps."""
+    said = False
+
+    def tell(trial: Trial, steps: int, took_s: float) -> None:
+        nonlocal said
+        progress.trial_progress(trial, steps, took_s)
+        if not (said or steps) and trial.is_default and took_s > _UNSEEN_S:
+            said = True
+            progress.message(
+                "no steps are seen yet; unless some are, whole runs are compared; --step, or "
+                "reports (docs/wrap.md), can show them"
+            )
+
+    return tell
