@@ -14,9 +14,10 @@ Hockney 1994, doi:10.1016/S0167-8191(06)80021-9).
 
 ``steps`` and ``volume`` follow from how gradients are exchanged. In a ring, each of n members
 sends 2(n-1)/n of the gradients in 2(n-1) steps (Patarasuk and Yuan 2009,
-doi:10.1016/j.jpdc.2008.09.002). With a server of parameters, all gradients come in through its
-link, and all weights go out: 2n times the gradients in two steps. Of the frameworks' papers,
-Jäger et al. (doi:10.1145/3286490.3286561) name that link as the limit of such a server.
+doi:10.1016/j.jpdc.2008.09.002). A server of parameters receives the gradients of all, and sends as
+much back: 2n times the gradients in two steps. It is on the first worker's host, so that its link
+carries those of the n-1 others. Of the frameworks' papers, Jäger et al.
+(doi:10.1145/3286490.3286561) name that link as the limit of such a server.
 """
 
 from __future__ import annotations
@@ -68,10 +69,22 @@ class Topology(enum.Enum):
         return 2 * (workers - 1) if self is Topology.RING else 2
 
     def volume(self, workers: int) -> float:
-        """Return what the busiest link sends, or receives, in an iteration, in gradients."""
+        """Return what the busiest process sends and receives one after the other, in gradients.
+
+        Of a ring, whose members send and receive at the same time, it is what each sends.
+        """
         if workers == 1:
             return 0.0
         return 2 * (workers - 1) / workers if self is Topology.RING else 2.0 * workers
+
+    def carried(self, workers: int) -> float:
+        """Return how much of it the busiest link carries, with a worker on each host.
+
+        The first worker reaches the server on its own host.
+        """
+        if workers > 1 and self is Topology.SERVER:
+            return 2.0 * (workers - 1)
+        return self.volume(workers)
 
     def sent(self, workers: int) -> float:
         """Return what all processes together send in an iteration, in gradients."""
@@ -238,7 +251,7 @@ class Scaling:
     def _wire_s(self, workers: int, link: Link) -> float:
         if workers > 1 and not self.gradient_bytes:
             raise TooFewLayouts("how many bytes an iteration sends was not measured")
-        sent_bits = 8 * self.gradient_bytes * self.topology.volume(workers)
+        sent_bits = 8 * self.gradient_bytes * self.topology.carried(workers)
         return sent_bits / link.bandwidth + self.topology.steps(workers) * link.latency_s
 
     def _row(
