@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,28 +60,32 @@ def workbench(framework: str, dataset: str, model: str = MODEL) -> Iterator[Work
 def each_framework(
     about: str,
     seconds: str,
-    check: Callable[[str, int, float], dict[str, Any]],
+    check: Callable[..., dict[str, Any]],
     lines: Callable[[dict[str, Any]], Iterable[str]],
+    flags: Mapping[str, str] | None = None,
 ) -> None:
     """Check the frameworks of the command line in turn, and print what was found.
 
     Args:
         about: The benchmark's docstring.
         seconds: What takes ``--seconds``.
-        check: Checks one framework, in so many rounds of so many seconds; a ``TunerError`` or a
-            missing param leaves it out.
+        check: Checks one framework, in so many rounds of so many seconds, with the flags by name;
+            a ``TunerError`` or a missing param leaves it out.
         lines: Tells what was found for readers.
+        flags: Further options that are on or off, each with its help.
     """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("frameworks", nargs="*", default=list_frameworks())
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help=seconds)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0, help=seconds)
+    for name, told in (flags or {}).items():
+        parser.add_argument(f"--{name}", action="store_true", help=told)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    everything = []
+    everything, on = [], {name: getattr(given, name) for name in flags or {}}
     for name in given.frameworks:
         try:
-            found = check(name, given.rounds, given.seconds)
+            found = check(name, given.rounds, given.seconds, **on)
         except (TunerError, KeyError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             continue
