@@ -68,6 +68,7 @@ class _Study:
     def run(self) -> WrapResult:
         """Run, or resume, the study; report what it found so far if it is interrupted."""
         self._record.begin()
+        known = len(self._record.runs) if self._folder.facts.get("complete") else -1
         try:
             with self._machines():
                 self._folder.restart_clock()
@@ -83,6 +84,8 @@ class _Study:
             self._record.fail(error)
             raise
         self._folder.save(complete=True)
+        if len(self._record.runs) == known:
+            self._progress.message("nothing was left to measure; --restart measures again")
         result = self.result()
         self._record.finish(result, complete=True)
         return result
@@ -278,6 +281,7 @@ class _Study:
 
     def result(self) -> WrapResult:
         """Return what was found so far."""
+        self._knobs = self._knobs or self._find_knobs()  # none yet if it is interrupted early
         descent = self._descent() if self._record.raced else None
         seen = self._record.seen
         return WrapResult(
@@ -287,7 +291,7 @@ class _Study:
             window=seen.window,
             source=seen.source,
             found=next(iter(self._finalists()), {}) if descent else {},
-            knobs=self._knobs or self._find_knobs(),
+            knobs=self._knobs,
             effects=descent.effects if descent else (),
             tested=self._proving.tested,
             elapsed_s=self._folder.elapsed_s,
