@@ -32,6 +32,13 @@ def test_what_is_no_setting_is_refused_in_one_line(word, said):
     assert "\n" not in str(refused.value)
 
 
+def test_the_cluster_may_be_named_by_its_variable(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert compose(["executor=ray"]).executor.address == "10.0.0.1:6379"
+    own = compose(["executor=ray", "executor.address=10.0.0.9:6379"])
+    assert own.executor.address == "10.0.0.9:6379"
+
+
 def names_of(part: object, prefix: str = "") -> Iterator[str]:
     """Every setting, and every group of them, by its path."""
     for each in fields(part):

@@ -32,7 +32,7 @@ from tuner.progress import StudyProgress
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.study.preparation import load_space
 from tuner.study.study import tune
-from tuner.trials.setup import core_sets, fetch, make_setup
+from tuner.trials.setup import core_sets, fetch, host_facts, make_setup
 from tuner.values.errors import ConfigError
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
@@ -215,7 +215,7 @@ class Bed:
         self.setup = make_setup(
             config, dataset, runtime, folder=folder, marker=self.marker, cores=cores
         )
-        fingerprint = measure.fingerprint(measure.machine_facts(cores), runtime.packages())
+        fingerprint = measure.fingerprint(host_facts(config), runtime.packages())
         self.default = load_space(config).default("digits", config.model).params
         self.executor = RayExecutor(
             config, self.setup, fingerprint, say=self.said.append, check=lambda: None

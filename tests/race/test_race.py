@@ -127,20 +127,50 @@ def test_a_value_that_pays_only_with_what_is_decided_later_is_found(monkeypatch)
         assert (best["threads"], best["memory_format"]) == ("unset", "channels_last")
 
 
-def test_a_group_that_is_slow_at_small_batches_is_found_at_large_ones(monkeypatch):
-    """What nodes send each other takes as long for any batch."""
+@pytest.fixture
+def over_link(monkeypatch):
+    """PyTorch on one node or two, which exchange gradients in so many seconds at any batch."""
 
-    def linked(params) -> float:
-        nodes, engine = params["nodes"], 3.0 if params["blas"] == "native" else 1.0
-        return 2.4e-4 * params["batch_size"] * engine / nodes + (0.04 if nodes == 2 else 0.0)
+    def open_(exchange_s, **changes) -> Race:
+        def linked(params) -> float:
+            nodes, engine = params["nodes"], 3.0 if params["blas"] == "native" else 1.0
+            return 2.4e-4 * params["batch_size"] * engine / nodes + exchange_s * (nodes - 1)
 
-    monkeypatch.setattr(f"{__name__}.seconds", linked)
-    path = find_setting_file("search_spaces", "torch")
-    torch = SearchSpace.load(path, cores=1, dataset="mnist", model="default", nodes=2)
-    default = torch.default("mnist", "default").params
-    machine = Machine(0.03)
-    found = Race(torch, default, machine.session, 300.0, clock=lambda: machine.now).run()
+        monkeypatch.setattr(f"{__name__}.seconds", linked)
+        path = find_setting_file("search_spaces", "torch")
+        torch = SearchSpace.load(path, cores=1, dataset="mnist", model="default", nodes=2)
+        default = torch.default("mnist", "default").params
+        machine = Machine(0.03)
+        return Race(torch, default, machine.session, 300.0, clock=lambda: machine.now, **changes)
+
+    return open_
+
+
+def test_a_group_that_is_slow_at_small_batches_is_found_at_large_ones(over_link):
+    found = over_link(0.04).run()
     assert [found.fastest(batch)["nodes"] for batch in (16, 64, 512)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(("then_s", "now_s"), [(0.4, 0.04), (0.04, 0.4)])
+def test_a_recorded_map_is_forgotten_where_the_network_is_another_one_now(
+    over_link, then_s, now_s
+):
+    """One node is the fastest at the first batch over either, and as fast as it was."""
+    known = RuntimeMap.from_json(over_link(then_s).run().to_json())
+    again = over_link(now_s, known=known, recorded=True)
+    again.run(0.0)
+    assert not again.over
+    assert len(known.settings) == 1, "the default's alone"
+    again.run()
+    assert known.fastest(512)["nodes"] == (2 if now_s < then_s else 1)
+
+
+def test_a_recorded_map_is_kept_where_the_network_is_the_same(over_link):
+    known = RuntimeMap.from_json(over_link(0.04).run().to_json())
+    again, probes = over_link(0.04, known=known, recorded=True), len(known.probes)
+    again.run(0.0)
+    assert again.over
+    assert len(known.probes) == probes
 
 
 def test_what_noise_leaves_undecided_is_probed_again_and_the_plainly_slow_is_not(space):

@@ -492,9 +492,10 @@ def test_a_data_set_is_known_by_what_was_asked_for_too(tmp_path):
     assert found == {"mnist"}, "what was measured on it goes first"
 
 
-def test_what_was_measured_here_goes_before_what_was_measured_elsewhere(tmp_path):
+@pytest.mark.parametrize("use", [{}, {"nodes": "2 of the Ray cluster at 10.0.0.1:6379"}])
+def test_what_was_measured_here_goes_before_what_was_measured_elsewhere(tmp_path, use):
     packages = find_runtime(load_framework("caffe"), tmp_path / "home").packages()
-    here = machine_facts(parse_cores(""))
+    here = {**machine_facts(parse_cores("")), **use}
     keep(tmp_path)
     keep(tmp_path, study_id="77aa00bb", machine=here, runtime=packages, verified=slower_points())
     service = Service(tmp_path)

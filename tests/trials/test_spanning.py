@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.report_samples import make_measurement
+from tuner.config.schema import ExecutorConfig, TuneConfig
 from tuner.trials.attestation import Seen, attest
 from tuner.trials.session import WorkerSession
+from tuner.trials.setup import host_facts
 from tuner.trials.spanning import along, merged
 from tuner.values.errors import ConfigError
 from tuner.values.trial import Measurement, TrialKind, TrialResult, TrialStatus
@@ -92,3 +94,13 @@ def test_each_node_is_held_against_its_own_part():
 def test_one_machine_trains_no_group_that_spans_nodes(setup, make_trial):
     with pytest.raises(ConfigError, match="nodes=2: a trial on one machine has one node"):
         WorkerSession(setup, make_trial(nodes=2).params)
+
+
+def test_the_cluster_belongs_to_the_machine_where_trials_use_its_network():
+    def facts(nodes, address):
+        executor = ExecutorConfig("ray", nodes_per_trial=nodes, address=address)
+        return host_facts(TuneConfig(executor=executor))
+
+    assert facts(2, "10.0.0.1:6379")["nodes"] == "2 of the Ray cluster at 10.0.0.1:6379"
+    assert facts(2, "10.0.0.1:6379") != facts(2, "10.0.0.9:6379")
+    assert facts(1, "10.0.0.1:6379") == facts(1, "10.0.0.9:6379")

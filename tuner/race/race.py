@@ -147,7 +147,10 @@ class Race:
         """Rescale the recorded map to the current pace; forget it if two settings disagree."""
         self.recorded = False
         batch, changes = self.batch_sizes[0], list[float]()
-        for setting in (self._setting(self.default), self.known.fastest(batch)):
+        ranked = exact_only(self.known.ranked(batch))
+        # the fastest of each number of nodes: the network between them may be another one now
+        fastest = {nodes_of(each): each for each in reversed(ranked)}
+        for setting in (self._setting(self.default), *fastest.values()):
             if setting in self.known.probed:
                 self.tell("whether the recorded paces still hold", 0.0)
                 change = self._prober.change(setting, batch)

@@ -177,8 +177,8 @@ class RecordCache:
                 found = find_runtime(load_framework(name, self.framework_path))
                 packages[name] = found.packages()
         machine = machine_facts(parse_cores(""))
-        # fewer cores or a shared host do not make it another machine
-        use = {key: then[key] for key in ("cores", "jobs_per_host") if key in then}
+        # fewer cores, a shared host or further nodes do not make it another machine
+        use = {key: then[key] for key in ("cores", "jobs_per_host", "nodes") if key in then}
         here = fingerprint({**machine, **use}, packages[name])
         return here != fingerprint(then, study.front["runtime"])
 

@@ -59,11 +59,17 @@ def claim_cores(
 
 
 def host_facts(config: TuneConfig) -> dict[str, str]:
-    """Return what determines how fast and how trials run on this machine, ready to print."""
+    """Return what determines how fast and how trials run on this machine, ready to print.
+
+    The cluster is among it where trials train on several of its nodes, and so over its network.
+    """
     executor = config.executor
     facts = measure.machine_facts(core_sets(executor)[0])
     if executor.jobs_per_host > 1:
         facts["jobs_per_host"] = str(executor.jobs_per_host)
+    if executor.nodes_per_trial > 1:
+        where = f" at {executor.address}" if executor.address else ""
+        facts["nodes"] = f"{executor.nodes_per_trial} of the Ray cluster{where}"
     if not config.sandbox:
         facts["sandbox"] = "off"
     return facts
