@@ -25,7 +25,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from two_networks import Networks, NoNetworks, two_networks, two_nodes
+from two_networks import Networks, NoNetworks, both_nodes, two_networks, two_nodes
 from workbench import MODEL
 
 from tuner import measure
@@ -37,10 +37,7 @@ from tuner.config.catalogue import (
 )
 from tuner.config.schema import ExecutorConfig, MeasureConfig, TuneConfig
 from tuner.executors import RayExecutor
-from tuner.progress import StudyProgress
 from tuner.race.race import Race
-from tuner.study.preparation import standalone_setup
-from tuner.trials.setup import host_facts
 from tuner.values.errors import TunerError
 from tuner.values.exchange import lossy
 from tuner.values.runtime_map import RuntimeMap
@@ -54,31 +51,20 @@ LAYOUT = ("nodes", "exchange")
 """Params that say how a training is spread; those that the framework has are varied."""
 
 
-@contextlib.contextmanager
-def both_nodes(name: str, address: str) -> Iterator[tuple[SearchSpace, Params, RayExecutor]]:
-    """Make an executor whose trials may have both nodes; with the space and the default."""
-    cpus = measure.parse_cores("")
-    config = TuneConfig(
+def asked(name: str, address: str) -> TuneConfig:
+    """Return the configuration of a framework whose trials may have both nodes."""
+    return TuneConfig(
         framework=load_framework(name),
         dataset=load_dataset_config(DATASET),
         model=MODEL,
         executor=ExecutorConfig(
-            "ray", address=address, cores_per_trial=len(cpus) // 2, nodes_per_trial=2
+            "ray",
+            address=address,
+            cores_per_trial=len(measure.parse_cores("")) // 2,
+            nodes_per_trial=2,
         ),
         measure=MeasureConfig(max_foreign_pct=100),  # Ray's own processes share the CPUs
     )
-    with standalone_setup(config, StudyProgress()) as (space, setup):
-        executor = RayExecutor(
-            config,
-            setup,
-            measure.fingerprint(host_facts(config), setup.runtime.packages()),
-            say=lambda text: print(text, file=sys.stderr),
-            check=lambda: None,
-        )
-        try:
-            yield space, space.default(DATASET, MODEL).params, executor
-        finally:
-            executor.close()
 
 
 def layouts(space: SearchSpace, known: RuntimeMap, batch: int) -> dict[str, dict[str, ParamValue]]:
@@ -143,7 +129,8 @@ def compare(
 ) -> dict[str, Any]:
     """Race, then measure every layout, of one framework at one bandwidth."""
     networks.shape(rate)
-    with both_nodes(name, address) as (space, default, executor):
+    with both_nodes(asked(name, address)) as (space, executor):
+        default = space.default(DATASET, MODEL).params
         contest = Race(space, default, executor.session, RACE_S)
         known = contest.run()
         settings = {batch: layouts(space, known, batch) for batch in contest.batch_sizes}

@@ -23,8 +23,14 @@ from unittest import mock
 
 import ray
 
-from tuner.config.schema import ExecutorConfig
+from tuner import measure
+from tuner.config.schema import ExecutorConfig, TuneConfig
+from tuner.executors import RayExecutor
 from tuner.executors.connection import alive_nodes, connect
+from tuner.progress import StudyProgress
+from tuner.study.preparation import standalone_setup
+from tuner.trials.setup import host_facts
+from tuner.values.space import SearchSpace
 
 _READY_S = 60.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
@@ -163,6 +169,29 @@ def two_nodes(networks: Networks, home: Path, cpus: int = 1) -> Iterator[str]:
         nodes.callback(ray.shutdown)
         _wait_until(lambda: len(alive_nodes()) == 2, "both nodes")
         yield address
+
+
+@contextlib.contextmanager
+def both_nodes(config: TuneConfig) -> Iterator[tuple[SearchSpace, RayExecutor]]:
+    """Make an executor for trials that belong to no study, on the nodes of ``two_nodes``.
+
+    Yields the search space too.
+
+    Raises:
+        TunerError: If framework or data set cannot be had, or a node cannot run trials.
+    """
+    with standalone_setup(config, StudyProgress()) as (space, setup):
+        executor = RayExecutor(
+            config,
+            setup,
+            measure.fingerprint(host_facts(config), setup.runtime.packages()),
+            say=lambda text: print(text, file=sys.stderr),
+            check=lambda: None,
+        )
+        try:
+            yield space, executor
+        finally:
+            executor.close()
 
 
 def _end(node: subprocess.Popen[bytes]) -> None:

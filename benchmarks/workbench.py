@@ -108,10 +108,14 @@ def side_by_side(
 
 @contextlib.contextmanager
 def empty_home(folder: Path) -> Iterator[None]:
-    """Set a TUNER_HOME with only what is installed: no study, no map of an earlier race."""
+    """Set a TUNER_HOME with what is installed; no study and no race of another one is in it.
+
+    A folder that was one before keeps its own.
+    """
     installed = tuner_home()
     for each in ("runtimes", "caches", "datasets"):
-        (folder / each).symlink_to(installed / each)
+        if not (folder / each).is_symlink():
+            (folder / each).symlink_to(installed / each)
     with mock.patch.dict(os.environ, TUNER_HOME=str(folder)):
         yield
 
