@@ -14,8 +14,9 @@ from tuner.wrap.run import Aim
 from tuner.wrap.schedule import Schedule
 
 _SLACK = 0.1
-"""Relative difference below which whole runs count as equally long: those of equal params differ by
-as much, and if one is ended that is no slower, what it would have reached stays unknown."""
+"""Relative difference below which whole runs count as equally long: equal ones differ as much.
+
+What a run would have reached stays unknown if it is ended without being slower."""
 
 
 class ParamRuns:
