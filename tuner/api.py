@@ -348,7 +348,7 @@ def configuration(
     """Return what to run a job with: params, variables to set, and the settings file if any."""
     framework = load_framework(choice.framework, framework_path)
     try:
-        environment = find_runtime(framework).environment(choice.params)
+        environment = find_runtime(framework).job_environment(choice.params)
     except KeyError as error:
         raise ConfigError(
             f"{framework.name} now has a param {error} that study {choice.study} did not record; "

@@ -112,6 +112,18 @@ def test_what_workers_compile_is_kept_between_trials(tmp_path, script, folder):
     assert not find_runtime(framework(), tmp_path / "other").cache.exists()
 
 
+def test_no_job_is_told_to_compile_into_the_cache_of_workers(tmp_path):
+    config = framework(cache=True)
+    config.blas = {"own": BlasConfig(environment={"WHERE": "{cache}/compiled", "KEPT": "a,b"})}
+    assert find_runtime(config, tmp_path).job_environment({}) == {"KEPT": "a,b"}
+    theano = find_runtime(load_framework("theano"), tmp_path)
+    params = {"blas": "openblas-pthread", "threads": 2}
+    own, told = theano.environment(params), theano.job_environment(params)
+    where = f"base_compiledir={theano.cache},"
+    assert where in own["THEANO_FLAGS"]
+    assert told == own | {"THEANO_FLAGS": own["THEANO_FLAGS"].replace(where, "")}
+
+
 def test_what_other_code_compiled_is_not_loaded(tmp_path):
     caches = []
     for code in ("one", "one", "two"):

@@ -25,7 +25,7 @@ import filelock
 
 from tuner.config.schema import FrameworkConfig
 from tuner.progress import ProgressCallback, no_progress
-from tuner.runtimes.environment import blas_environment, library_path
+from tuner.runtimes.environment import blas_environment, library_path, without_cache
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.sandbox import SHARED_NETWORK, sandbox_fault, sandbox_prefix
 from tuner.values.errors import RuntimeUnavailable
@@ -152,6 +152,14 @@ class Runtime(abc.ABC):
         return {
             name: value.replace("{cache}", str(self.cache)) for name, value in variables.items()
         }
+
+    def job_environment(self, params: Params) -> dict[str, str]:
+        """Return ``environment`` for a job outside of studies, which has a cache of its own.
+
+        Raises:
+            ConfigError: See ``environment``.
+        """
+        return without_cache(blas_environment(self.framework, self.folder, params))
 
     def worker_environment(self, params: Params) -> dict[str, str]:
         """Return the variables of a worker: those of ``environment``, and those of its group.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tuner.config.schema import BlasConfig, FrameworkConfig
@@ -42,6 +43,23 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
         if not _unset(params.get(name)):
             variables |= dict.fromkeys(own.split(), str(params[name]))
     return variables
+
+
+def without_cache(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return variables as a job outside of studies needs them: without the cache of workers.
+
+    Workers load what is in their cache, so nobody else may compile into it; and a job elsewhere
+    has no such folder. Of a value that is a list with commas, the entries that name it are left
+    out.
+
+    Args:
+        variables: Values that may hold ``{cache}``.
+    """
+    kept = {
+        name: ",".join(each for each in value.split(",") if "{cache}" not in each)
+        for name, value in variables.items()
+    }
+    return {name: value for name, value in kept.items() if value or not variables[name]}
 
 
 def library_path(blas: BlasConfig, folder: Path) -> list[str]:
