@@ -554,6 +554,18 @@ def test_what_one_job_takes_is_less_certain_than_the_mean_of_several():
     assert promised.high == pytest.approx(math.exp(mean + spread))
 
 
+def test_what_a_study_recorded_of_one_job_is_promised():
+    figures = {**MIDDLE.figures, "runs": ["verify-0001"], "job_time_s": interval(40, 5)}
+    told = dataclasses.replace(MIDDLE, figures={**figures, "job_accuracy": interval(0.985, 0.003)})
+    assert dataclasses.asdict(told.job_time_s) == interval(40, 5)
+    assert dataclasses.asdict(told.job_figure) == pytest.approx(interval(0.985, 0.003))
+
+
+def test_a_limit_is_named_as_it_was_given():
+    with pytest.raises(NothingRecommended, match=r"meets min_accuracy=0\.9999999;"):
+        recommend(ALL, Limits(min_accuracy=0.9999999, **ANY))
+
+
 def test_a_study_of_the_default_s_first_part_proves_no_loss():
     part = "the first 500 of 10,000 iterations"
     known = [dataclasses.replace(each, default_part=part) for each in PROVEN]

@@ -18,7 +18,7 @@ from tests.report_samples import make_study
 from tests.served import Client, keep, served_here
 from tuner.recommendation.evidence import Evidence, evidence_of
 from tuner.service.app import make_app
-from tuner.service.claims import FALSE_ALARM_AFTER, Outcome, has_drifted
+from tuner.service.claims import FALSE_ALARM_AFTER, Outcome, Promised, has_drifted
 from tuner.service.jobs import Jobs
 from tuner.service.orders import own_words
 from tuner.service.promises import Contradiction, Promises, UnknownClaim
@@ -86,6 +86,12 @@ def test_a_promise_is_judged_by_time_and_accuracy(promises, evidence, outcome, k
         promises.end(evidence.id, "a", Outcome(77.0))
     with pytest.raises(UnknownClaim, match="job b has not claimed"):
         promises.end(evidence.id, "b", outcome)
+
+
+def test_what_broke_a_promise_of_hours_is_told_in_full():
+    promised = Promised(3600.0, 3612.5, 0.9, 2.0, 0.95)
+    said = promised.breach(Outcome(3614.25))
+    assert said == "trained for 3614.25 s, promised were at most 3612.5 s"
 
 
 def test_what_is_claimed_survives_the_service(promises, evidence, tmp_path):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
+import statistics
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from tests.report_samples import make_measurement
 from tests.verify_samples import (
@@ -25,7 +28,7 @@ from tests.verify_samples import (
     simulate,
 )
 from tuner.config.schema import VerifyConfig
-from tuner.values.trial import TrialStatus
+from tuner.values.trial import SideBySide, TrialStatus
 from tuner.values.verified import Role, answers_of
 from tuner.verification.plan import Entrant
 from tuner.verification.proof import summarize
@@ -140,6 +143,49 @@ def test_rate_runs_count_for_the_time_alone():
     default, found = summarize(plan, simulate(plan))
     assert (default.full_runs, default.rate_runs, default.rate_share) == (0, 3, 0.1)
     assert (found.full_runs, found.rate_runs, found.rate_share) == (1, 2, 0.1)
+
+
+def test_a_further_run_varies_more_than_the_mean_of_the_runs():
+    plan = make_plan(ONE, rounds=5)
+    runs = simulate(plan, time_noise=0.05, seed_noise=0.002)
+    found = summarize(plan, runs)[1]
+    own = [run for run in runs if plan.place(run.trial.number)[1] == 1]
+    logs = [math.log(run.metrics["train_time_s"]) for run in own]
+    quantile = stats.t.ppf(0.975, 4)
+    wide = quantile * np.std(logs, ddof=1) * math.sqrt(1 + 1 / 5)
+    assert found.job_time_s.high == pytest.approx(math.exp(np.mean(logs) + wide))
+    # on the same images: their choice is no part of it
+    reached = [run.test_accuracy for run in own]
+    half = quantile * np.std(reached, ddof=1) * math.sqrt(1 + 1 / 5)
+    assert found.job_accuracy.low == pytest.approx(np.mean(reached) - half)
+    assert found.job_accuracy.value == found.test_accuracy.value
+
+
+def test_as_many_further_runs_as_promised_fall_into_the_interval():
+    plan, inside = make_plan(ONE, rounds=3), []
+    for seed in range(300):
+        *_, found = summarize(plan, simulate(plan, seed=seed, seed_noise=0.0012))
+        further = 0.98 + random.Random(1000 + seed).gauss(0, 0.0012)
+        inside.append(found.job_accuracy.low <= further)
+    assert 0.95 <= statistics.fmean(inside) < 1
+
+
+def test_runs_that_happen_to_agree_promise_no_certain_accuracy():
+    plan = make_plan(ONE, rounds=5)
+    found = summarize(plan, simulate(plan, seed_noise=0.0))[1]
+    sampling = math.sqrt(0.98 * 0.02 / plan.test_images)
+    assert found.job_accuracy.low < 0.98 - 0.5 * sampling
+
+
+def test_runs_that_measure_accuracy_alone_do_not_blur_the_time_of_a_job():
+    beside = SideBySide({**DEFAULT.params, "threads": 1}, 2, 25.0)
+    candidate = dataclasses.replace(CANDIDATE, beside=beside)
+    plan = make_plan(candidate)
+    timed = summarize(plan, simulate(plan))[1]
+    more = plan.with_round((1, 1))
+    found = summarize(more, simulate(more))[1]
+    assert len(found.runs) > len(timed.runs)
+    assert found.job_time_s == timed.job_time_s
 
 
 def test_confidence_widens_the_intervals():

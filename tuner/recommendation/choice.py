@@ -107,7 +107,7 @@ class Limits:
         """Format the named limits; without names, all that are set and a point can break."""
         breakable = (*_COSTS[:2], *_LEARNT[quality.name], *_COSTS[2:])
         given = names or [name for name in breakable if getattr(self, name) is not None]
-        return ", ".join(f"{name}={getattr(self, name):g}" for name in given)
+        return ", ".join(f"{name}={getattr(self, name):.12g}" for name in given)
 
 
 @dataclass(frozen=True, slots=True)

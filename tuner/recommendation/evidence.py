@@ -95,9 +95,11 @@ class Evidence:
     def job_time_s(self) -> Interval:
         """Predicted seconds of training of one job, with the interval of the prediction.
 
-        A further run varies too. With n measured runs, the interval is therefore wider than that
-        of their mean by the square root of n + 1 (in logarithms).
+        A further run varies too. Older studies did not record its interval. With n measured runs,
+        it is wider than that of their mean by the square root of n + 1 (in logarithms).
         """
+        if told := self.figures.get("job_time_s"):
+            return Interval(*(float(told[end]) for end in ("value", "low", "high")))
         time_s = Interval(**self.figures["train_time_s"])
         wider = math.sqrt(len(self.figures["runs"]) + 1)
         return Interval(
@@ -108,7 +110,12 @@ class Evidence:
 
     @cached_property
     def job_accuracy(self) -> Interval:
-        """Predicted test accuracy (fraction) of one job, as ``job_time_s`` predicts its time."""
+        """Predicted test accuracy (fraction) of one job, as ``job_time_s`` predicts its time.
+
+        For older studies it is much too wide, as it repeats the chance of the choice of images.
+        """
+        if told := self.figures.get(f"job_{self.quality.name}"):
+            return _scores(self.quality.score, told)
         mean, wider = self.test_accuracy, math.sqrt(len(self.figures["runs"]) + 1)
         low, high = (mean.value + wider * (end - mean.value) for end in (mean.low, mean.high))
         return Interval(mean.value, max(low, 0.0), min(high, 1.0))
@@ -341,6 +348,7 @@ def evidence_of(record: StudyRecord) -> list[Evidence]:
         for each in found:  # all that is read later must be there
             each.summary()
             _ = each.assurance, each.difference, each.default_accuracy
+            _ = each.job_time_s, each.job_figure
     except Exception as error:  # whoever writes to MLflow writes any front.json
         raise DamagedStudy(f"its front.json lacks or garbles {error}") from error
     return found

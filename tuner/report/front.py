@@ -42,7 +42,8 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``runtime_only``, ``most_accurate`` and ``same_accuracy``; ``null`` if nothing was proven.
         ``same_accuracy`` replaces the others if only the first part of the default is known);
         ``verified`` (the default first: ``name``, ``role``, ``trial_number``, ``params``, the
-        figures, ``accuracy_from``, ``verdict``, ``changes_learning`` (whether a lossy exchange of
+        figures, ``job_time_s`` and ``job_accuracy`` (with the intervals of one further run),
+        ``accuracy_from``, ``verdict``, ``changes_learning`` (whether a lossy exchange of
         gradients changes what is learned), ``runs``, and the ``comparison`` with the
         default: ``speedup``, ``accuracy_gain``, ``cpu_ratio`` and ``memory_ratio`` with p-values,
         ``no_loss``, ``no_loss_looks``; ``accuracy_kept`` is the former name of ``no_loss``);
@@ -147,6 +148,9 @@ def _verified(point: Verified) -> dict[str, Any]:
     if quality.is_perplexity:
         del figures["test_accuracy"]
         figures["test_perplexity"] = _interval(in_unit(quality, point.test_accuracy))
+        del figures["job_accuracy"]
+        if point.job_accuracy:
+            figures["job_perplexity"] = _interval(in_unit(quality, point.job_accuracy))
         figures["perplexity_from"] = figures.pop("accuracy_from")
         if point.composed:
             figures["composed"] = (point.composed[0], quality.figure(point.composed[1]))

@@ -83,8 +83,8 @@ class Promised:
         found = []
         if outcome.train_time_s is not None and outcome.train_time_s > self.longest_s:
             found.append(
-                f"trained for {outcome.train_time_s:.3g} s, promised were at most "
-                f"{self.longest_s:.3g} s"
+                f"trained for {outcome.train_time_s:.6g} s, promised were at most "
+                f"{self.longest_s:.6g} s"
             )
         if outcome.test_accuracy is not None and outcome.test_accuracy < self.least_accuracy:
             found.append(

@@ -98,6 +98,8 @@ class Verified:
         on_front: Confidence (0–1) that no other verified configuration dominates it.
         role: What it was verified for.
         accuracy_from: Source of the accuracy, in words, if not its own full runs.
+        job_time_s, job_accuracy: The same figures with the interval of one further run, which is
+            wider than that of a mean; of an accuracy, on the same test images.
         quality: What the accuracies are scores of.
     """
 
@@ -123,6 +125,8 @@ class Verified:
     role: Role = Role.TRADE_OFF
     accuracy_from: str = ""
     quality: Quality = ACCURACY
+    job_time_s: Interval | None = None
+    job_accuracy: Interval | None = None
 
     @property
     def is_default(self) -> bool:

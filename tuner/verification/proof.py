@@ -72,6 +72,7 @@ def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
     whole = [run for run in rounds.values() if run.trial.share == 1]
     parts = [run for run in rounds.values() if run.trial.share < 1]
     beside = [run for _, run in seen.whole_runs[index] if run.trial.accuracy_only]
+    logs = [math.log(_time(run)) for run in rounds.values()]
 
     def median(metric: str) -> float:
         return statistics.median(run.metrics[metric] for run in whole or parts)
@@ -85,7 +86,9 @@ def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
         rate_share=parts[0].trial.share if parts else 1.0,
         projected=not (whole or beside),
         test_accuracy=spread.accuracy(seen.accuracies(index)),
-        train_time_s=_log_interval([math.log(_time(run)) for run in rounds.values()], spread),
+        job_accuracy=spread.of_one_job(seen.accuracies(index)),
+        train_time_s=_log_interval(logs, spread),
+        job_time_s=_log_interval(logs, spread, of_one_job=True),
         test_time_s=median("test_time_s"),
         cpu_user_s=median("cpu_user_s"),
         cpu_system_s=median("cpu_system_s"),
@@ -191,6 +194,24 @@ class _Spread:
         half = self._quantile * math.sqrt(variance)
         return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
 
+    def of_one_job(self, accuracies: Sequence[float]) -> Interval:
+        """Return the mean accuracy with the interval of one further run, on the same test images.
+
+        The spread is that of these runs. Of fewer than four runs it is that of all configurations;
+        where that is unknown too, that of sampling, as seeds seldom vary more (``min_deviation``).
+        """
+        mean, freedom = statistics.fmean(accuracies), len(accuracies) - 1
+        if freedom >= _MIN_FREEDOM:
+            variance = statistics.variance(accuracies)
+        elif self.freedom:
+            variance, freedom = self.seed_variance, self.freedom
+        else:
+            variance, freedom = self._sampling_variance(mean), 0
+        least = min_deviation(mean, self.test_images, self.quality)
+        deviation = max(math.sqrt(variance), least) * math.sqrt(1 + 1 / len(accuracies))
+        half = upper_quantile((1 - self.confidence) / 2, freedom or math.inf) * deviation
+        return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
+
     def estimate(self, accuracy: float, count: float) -> Estimate:
         """Return a mean accuracy over ``count`` seeds, to be compared on the same test images."""
         variance = (
@@ -289,12 +310,12 @@ def _cost_ratio(
     return CostRatio(mine / reference if reference else math.nan, gap=gap)
 
 
-def _log_interval(logs: Sequence[float], spread: _Spread) -> Interval:
-    """Return the geometric mean with its Student interval."""
+def _log_interval(logs: Sequence[float], spread: _Spread, *, of_one_job: bool = False) -> Interval:
+    """Return the geometric mean with its Student interval, or with that of one further run."""
     mean = statistics.fmean(logs)
     half = 0.0
     if len(logs) > 1:
-        error = statistics.stdev(logs) / math.sqrt(len(logs))
+        error = statistics.stdev(logs) * math.sqrt(of_one_job + 1 / len(logs))
         half = upper_quantile((1 - spread.confidence) / 2, len(logs) - 1) * error
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
