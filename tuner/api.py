@@ -239,10 +239,12 @@ def recommend(
         ``None`` for the default), ``jobs_per_hour`` (of the whole host), ``promised`` (the
         intervals that the time and the accuracy of one job will fall into), ``evidence`` (run
         ids, age in seconds, when it expires in seconds since the epoch, fingerprint),
-        ``alternatives``, and where they were asked for ``split`` (of the host's cores, for the
-        ``soonest`` end of one job and for the ``most_jobs`` an hour: ``jobs``, and of each
-        ``cores``, ``workers``, ``threads`` and ``train_time_s``; ``jobs_per_hour``; its ``basis``,
-        ``measured`` or ``modelled``, and a ``note``) and ``over_link`` (``bandwidth_mbit``,
+        ``alternatives``, ``stale`` (whether it was measured on another machine or with other
+        libraries, or jobs broke what it promised), and where they were asked for ``split`` (of
+        the host's cores, for the ``soonest`` end of one job and for the ``most_jobs`` an hour:
+        ``jobs``, and of each ``cores``, ``workers``, ``threads``, ``train_time_s`` and
+        ``memory_mb``; ``jobs_per_hour``; its ``basis``, ``measured`` or ``modelled``, and a
+        ``note``) and ``over_link`` (``bandwidth_mbit``,
         ``latency_ms``, ``batch_size``, a ``note``, and ``groups``: ``workers``, ``threads`` of
         each, ``samples_s`` and ``train_time_s`` with intervals, ``basis``).
 

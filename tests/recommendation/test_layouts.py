@@ -160,6 +160,7 @@ def test_several_jobs_go_by_the_pace_of_one_alone_and_say_so():
     assert most.note.startswith("by the pace of one job alone; side by side they may be slower")
     assert most.train_time_s == pytest.approx(3100 * (1e-3 + 64 * 2e-4))
     assert most.jobs_per_hour == pytest.approx(2 * 3600 / most.train_time_s)
+    assert most.memory_mb == pytest.approx(264.2), "the host needs it twice"
 
 
 def test_jobs_that_were_measured_side_by_side_are_not_modelled():

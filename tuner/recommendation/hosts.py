@@ -28,6 +28,7 @@ class Split:
         threads: Threads of each process.
         train_time_s: Seconds that each job trains.
         jobs_per_hour: Trainings that the host completes in an hour.
+        memory_mb: Peak memory of each job, MiB; if modelled, that of one job on all of the cores.
         basis: ``measured`` or ``modelled``.
         note: What was measured, and what is assumed.
     """
@@ -38,6 +39,7 @@ class Split:
     threads: ParamValue
     train_time_s: float
     jobs_per_hour: float
+    memory_mb: float
     basis: Basis
     note: str
 
@@ -82,6 +84,7 @@ def _measured(point: Evidence, note: str) -> Split:
         threads=point.params.get("threads"),
         train_time_s=point.train_time_s,
         jobs_per_hour=point.jobs_per_hour,
+        memory_mb=point.memory_mb,
         basis="measured",
         note=note,
     )
@@ -115,7 +118,8 @@ def _alone(soonest: Evidence, alike: Sequence[Evidence], limits: Limits) -> Iter
         if jobs < 2 or threads in seen or not time_s <= longest_s:
             continue
         seen.add(threads)
-        yield Split(jobs, threads, 1, threads, time_s, 3600 * jobs / time_s, "modelled", note)
+        rate, memory_mb = 3600 * jobs / time_s, soonest.memory_mb
+        yield Split(jobs, threads, 1, threads, time_s, rate, memory_mb, "modelled", note)
 
 
 def _slowdowns(soonest: Evidence, alike: Sequence[Evidence]) -> Iterator[float]:
