@@ -42,6 +42,7 @@ from tuner.recommendation.evidence import EXPIRES_AFTER_S, MARGIN, Evidence, evi
 from tuner.recommendation.hosts import split_host
 from tuner.recommendation.layouts import LATENCY_MS, over_link
 from tuner.recommendation.programs import recommend_program as choose_for_program
+from tuner.recommendation.this_machine import ThisMachine
 from tuner.runtimes import find_runtime
 from tuner.study.preparation import standalone_setup
 from tuner.study.recording import record_reference as record
@@ -200,6 +201,7 @@ def recommend(
 
     Unless the limits say otherwise, this is the fastest configuration that is proven to lose no
     accuracy against the framework's default. If there is none, it is the untouched default.
+    What was measured on this machine, with the libraries installed here, is preferred.
 
     Args:
         framework: Name of the framework; empty to choose among all that have results.
@@ -259,13 +261,16 @@ def recommend(
     names = list_frameworks(framework_path)
     if framework:
         names = [load_framework(framework, framework_path).name]
-    evidence = list[Evidence]()
+    evidence, here, stale = list[Evidence](), ThisMachine(framework_path), set[str]()
     for name in names:
         for study in load_results(name, dataset, output=output, tracking_uri=tracking_uri):
             try:
                 evidence += evidence_of(study)
             except DamagedStudy as error:
                 _log.warning("run %s is passed over: %s", study.run_id, error)
+                continue
+            if here.differs_from(study):
+                stale.add(study.run_id)
     limits = Limits(
         max_train_time_s,
         max_memory_mb,
@@ -277,9 +282,10 @@ def recommend(
         max_perplexity,
         max_perplexity_loss,
     )
-    found = recommend_fresh(evidence, limits, objective)
+    found = recommend_fresh(evidence, limits, objective, stale)
     return {
         **answer(found, dataset, configuration(found.choice, dataset, framework_path)),
+        "stale": found.choice.study in stale or bool(found.choice.drift),
         **layouts_of(found, limits, link, framework_path),
     }
 

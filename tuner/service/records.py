@@ -8,15 +8,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tuner.config.catalogue import list_datasets, load_dataset_config, load_framework
-from tuner.measure import fingerprint, machine_facts, parse_cores
+from tuner.config.catalogue import list_datasets, load_dataset_config
 from tuner.recommendation.evidence import Evidence, evidence_of
-from tuner.runtimes import find_runtime
+from tuner.recommendation.this_machine import ThisMachine
 from tuner.tracking import CROSS, StudyRecord, load_everything
-from tuner.values.errors import NothingRecommended, StorageAway, StorageError, TunerError
+from tuner.values.errors import NothingRecommended, StorageAway, StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -136,7 +134,7 @@ class RecordCache:
         studies, evidence = list[StudyRecord](), list[Evidence]()
         programs = list[StudyRecord]()
         damaged: dict[str, str] = {}
-        packages: dict[str, dict[str, str]] = {}  # of each framework, as it is installed here
+        here = ThisMachine(self.framework_path)
         stale: set[str] = set()
         for each in sorted(found.values(), key=lambda study: -study.ended):
             try:
@@ -152,7 +150,7 @@ class RecordCache:
                     continue  # it is asked about accuracy; ``recommend`` answers for texts
                 if known.get(each.run_id) is not each:
                     self.try_out(Snapshot((each,), tuple(points)))
-                outdated = self._is_stale(each, packages)
+                outdated = here.differs_from(each)
             except Exception as error:  # the next study is to be read all the same
                 damaged[each.run_id] = f"{type(error).__name__}: {error}"
                 continue
@@ -167,20 +165,6 @@ class RecordCache:
             damaged=damaged,
             read_at=time.monotonic(),
         )
-
-    def _is_stale(self, study: StudyRecord, packages: dict[str, dict[str, str]]) -> bool:
-        """Return whether a study was measured on another machine or with other libraries."""
-        name, then = str(study.front["framework"]), study.front["machine"]
-        if name not in packages:
-            packages[name] = {}
-            with suppress(TunerError):  # a framework that is unknown here
-                found = find_runtime(load_framework(name, self.framework_path))
-                packages[name] = found.packages()
-        machine = machine_facts(parse_cores(""))
-        # fewer cores, a shared host or further nodes do not make it another machine
-        use = {key: then[key] for key in ("cores", "jobs_per_host", "nodes") if key in then}
-        here = fingerprint({**machine, **use}, packages[name])
-        return here != fingerprint(then, study.front["runtime"])
 
 
 def require_accuracy(dataset: str) -> None:
