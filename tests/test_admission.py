@@ -1,7 +1,8 @@
 """The chart's admission policies: a manifest goes in, and comes out as Kubernetes would make it.
 
 Kubernetes types the objects in an expression (``Object.spec{name: …}``). The CEL library here has
-no such types, so they are replaced by maps; all else of an expression is evaluated as it is.
+no such types, so they are replaced by maps; all else of an expression is evaluated as it is. Of
+Kubernetes' library of strings it gets ``replace``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.test_deploy import GIVEN, rendered
 from tuner.recommendation.placement import render, render_nothing
 
 celpy = pytest.importorskip("celpy")
+celtypes = pytest.importorskip("celpy.celtypes")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 ANSWER = {
@@ -64,7 +66,8 @@ def evaluate(expression: str, **values: Any) -> Any:
     untyped = re.sub(r"\bObject[\w.]*\{", "{", expression)
     untyped = re.sub(r"([{,]\s*)(\w+):", r'\1"\2":', untyped)
     environment = celpy.Environment()
-    program = environment.program(environment.compile(untyped))
+    replace = {"replace": lambda text, *words: celtypes.StringType(text.replace(*words))}
+    program = environment.program(environment.compile(untyped), functions=replace)
     found = program.evaluate({name: celpy.json_to_cel(each) for name, each in values.items()})
     return json.loads(json.dumps(found, cls=celpy.CELJSONEncoder))
 
@@ -119,6 +122,16 @@ def test_what_a_job_sets_itself_stays(manifests):
     admitted = admit(manifests, own, render("k8s-configmap", ANSWER, ASKED))
     first = admitted["spec"]["template"]["spec"]["containers"][0]
     assert variables(first) == {"OPENBLAS_NUM_THREADS": "8", **EVIDENCE}
+
+
+@pytest.mark.parametrize("created", [JOB, TRAINJOB])
+def test_what_kubernetes_would_expand_is_kept_from_it(manifests, created):
+    answer = ANSWER | {"environment": {"A": "own", "PRICE": "$5 or $(A)"}}
+    admitted = admit(manifests, created, render("k8s-configmap", answer, ASKED))
+    spec = admitted["spec"]
+    train = spec.get("trainer") or spec["template"]["spec"]["containers"][0]
+    assert variables(train)["PRICE"] == "$$5 or $$(A)"
+    assert variables(train)["A"] == "b"
 
 
 @pytest.mark.parametrize("trainer", [TRAINJOB["spec"]["trainer"], {"numNodes": 1}, None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 
@@ -19,7 +20,12 @@ ANSWER = {
     "dataset": "fashion_mnist",
     "no_loss": True,
     "params": {"batch_size": 64, "learning_rate": 0.03, "kernel": None},
-    "environment": {"OPENBLAS_NUM_THREADS": "1", "LD_LIBRARY_PATH": "/opt/a b:/opt/c"},
+    "environment": {
+        "OPENBLAS_NUM_THREADS": "1",
+        "LD_LIBRARY_PATH": "/opt/a b:/opt/c",
+        "THEANO_FLAGS": "floatX=float32,device=cpu",
+        "PRICE": "$5 or $(OPENBLAS_NUM_THREADS) or $$",
+    },
     "promised": {"train_time_s": {"value": 55.8, "low": 53.123, "high": 58.0}},
     "evidence": {
         "study_run_id": "abc123", "fingerprint": "f00", "expires": 1_800_000_000, "run_ids": [],
@@ -29,16 +35,20 @@ ASKED = {"framework": "caffe", "dataset": "fashion_mnist"}
 VARIABLES = {
     "OPENBLAS_NUM_THREADS": "1",
     "LD_LIBRARY_PATH": "/opt/a b:/opt/c",
+    "THEANO_FLAGS": "floatX=float32,device=cpu",
+    "PRICE": "$5 or $(OPENBLAS_NUM_THREADS) or $$",
     "TUNER_PARAM_BATCH_SIZE": "64",
     "TUNER_PARAM_LEARNING_RATE": "0.03",
     "TUNER_EVIDENCE": "abc123",
     "TUNER_FINGERPRINT": "f00",
     "TUNER_EXPIRES": "2027-01-15T08:00:00Z",
-    "TUNER_PROMISED_S": "53.1-58",
+    "TUNER_PROMISED_S": "53.123-58",
 }
 REASON = "no measured configuration meets max_train_time_s=1, or\nelse: {'batch_size': 64}"
 NOTHING = {
-    "TUNER_NOTHING": "no measured configuration meets max_train_time_s=1 or else: {batch_size: 64}"
+    "TUNER_NOTHING": (
+        "no measured configuration meets max_train_time_s=1, or else: {batch_size: 64}"
+    )
 }
 
 
@@ -58,9 +68,11 @@ def read_sh(text: str, _) -> dict:
 
 
 def read_slurm(text: str, _) -> dict:
-    first, *pairs = text.rstrip("\n").split(",")
+    """As Slurm's find_quote_token: commas in quotes are kept, quotes around an entry are not."""
+    first, *pairs = re.findall(r"((?:[^,']|'[^']*')+)(?:,|$)", text.rstrip("\n"))
     assert first == "ALL"
-    return dict(each.partition("=")[::2] for each in pairs)
+    plain = [each[1:-1] if each[0] == each[-1] == "'" else each for each in pairs]
+    return dict(each.partition("=")[::2] for each in plain)
 
 
 def read_configmap(text: str, _) -> dict:
@@ -73,7 +85,12 @@ def read_configmap(text: str, _) -> dict:
 def read_trainjob(text: str, _) -> dict:
     manifest = yaml.safe_load(text)
     assert manifest["kind"] == "TrainJob"
-    return {each["name"]: each["value"] for each in manifest["spec"]["trainer"]["env"]}
+    return {each["name"]: expanded(each["value"]) for each in manifest["spec"]["trainer"]["env"]}
+
+
+def expanded(value: str) -> str:
+    """As the kubelet: $(NAME) is the value of another variable, and $$ is $."""
+    return re.sub(r"\$(?:\$|\(\w+\))", lambda m: "$" if m[0] == "$$" else "of another", value)
 
 
 READERS = {
@@ -122,7 +139,8 @@ def test_arguments_are_one_line_of_options():
         ("env", "a\nb", "cannot be written without quotes"),
         ("env", 'a"b', "cannot be written without quotes"),
         ("env", " a", "cannot be written without quotes"),
-        ("slurm", "a,b", "has a comma, which --export cannot hold"),
+        ("slurm", "a'b", "has a quote or a line end, which --export cannot hold"),
+        ("slurm", 'a"b', "has a quote or a line end, which --export cannot hold"),
         ("xml", "a", "format must be one of yaml, json, env"),
     ],
 )
@@ -146,6 +164,12 @@ def test_what_no_variable_can_be_is_refused(form, variables):
 def test_no_manifest_has_a_number_where_a_text_belongs():
     text = render("k8s-configmap", {**ANSWER, "params": {"lr": 1e-05}}, ASKED)
     assert '"TUNER_PARAM_LR": "1e-05"' in text
+
+
+def test_long_and_short_times_are_promised_without_an_exponent():
+    promised = {"train_time_s": {"value": 2e4, "low": 0.00012, "high": 98765.4321}}
+    text = render("env", {**ANSWER, "promised": promised}, ASKED)
+    assert "TUNER_PROMISED_S=0.00012-98765.4321\n" in text
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ STUDIES = {
     "train.py": FRONT,
     "slow.py": {**FRONT, "proven": False},
     "odd.py": {**FRONT, "speedup": None},
-    "comma": {**FRONT, "environment": {"A": "1,2"}},
+    "quote": {**FRONT, "environment": {"A": "it's"}},
     "small.py": {**FRONT, **LESS_MEMORY},
 }
 
@@ -71,7 +71,7 @@ def test_a_job_takes_it_as_a_text(client, form):
         ("slow.py", "env", 404, "TUNER_NOTHING=no setting of slow.py"),
         ("small.py", "json", 404, "proven to use less memory: objective=memory"),
         ("train.py", "toml", 422, "Input should be 'json'"),
-        ("comma", "slurm", 409, "has a comma"),
+        ("quote", "slurm", 409, "ALL,'TUNER_NOTHING=A=its has a quote"),
     ],
 )
 def test_else_it_is_said_why_not(client, path, form, status, said):
@@ -87,6 +87,6 @@ def test_a_service_that_only_observes_sets_nothing(client, tmp_path):
 
 
 def test_programs_are_listed_and_a_damaged_record_is_counted(client):
-    assert client.get("/v1/programs").json() == ["small.py", "comma", "slow.py", "train.py"]
+    assert client.get("/v1/programs").json() == ["small.py", "quote", "slow.py", "train.py"]
     health = client.get("/v1/healthz").json()
     assert (health["studies"], health["damaged"]) == (0, 1)

@@ -88,7 +88,7 @@ class _Placed:
         if self.answer["recommended"]:
             return variables_of(self.answer)
         # without what some form cannot hold
-        found = {"TUNER_NOTHING": re.sub(r"[\"'\\,]", "", self.answer["reason"])}
+        found = {"TUNER_NOTHING": re.sub(r"[\"'\\]", "", self.answer["reason"])}
         return found | _id_of(self.answer)
 
 
@@ -119,12 +119,17 @@ def variables_of(answer: _Answer) -> dict[str, str]:
         "TUNER_EXPIRES": f"{expires:%Y-%m-%dT%H:%M:%SZ}",
     }
     if promised:
-        time_s = promised["train_time_s"]
-        found["TUNER_PROMISED_S"] = f"{time_s['low']:.3g}-{time_s['high']:.3g}"
+        ends = [_plain(promised["train_time_s"][end]) for end in ("low", "high")]
+        found["TUNER_PROMISED_S"] = "-".join(ends)
     for name, value in found.items():  # whoever writes to MLflow may have written them
         if not _VARIABLE.fullmatch(name) or not isinstance(value, str):
             raise ConfigError(f"{name!r} on record cannot be a variable of a job")
     return found
+
+
+def _plain(seconds: float) -> str:
+    """Return seconds to the microsecond, without an exponent: a shell reads them."""
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
 def _form(name: str) -> Callable[[_Placed], str]:
@@ -167,15 +172,19 @@ def _argv(placed: _Placed) -> str:
 
 
 def _slurm(placed: _Placed) -> str:
-    """Return the list for ``sbatch --export``."""
+    """Return the list for ``sbatch --export``.
+
+    Slurm splits it at commas outside quotes, and takes off the quotes around a whole entry
+    (``find_quote_token`` of its ``src/common/env.c``).
+    """
     for name, value in placed.variables.items():
-        if "," in value:
+        if re.search(r"[\"'\n]", value):
             raise ConfigError(
-                f"{name}={value!r} has a comma, which --export cannot hold; use format=sh"
+                f"{name}={value!r} has a quote or a line end, which --export cannot hold; "
+                "use format=sh"
             )
-    return (
-        ",".join(["ALL", *(f"{name}={value}" for name, value in placed.variables.items())]) + "\n"
-    )
+    entries = [f"{name}={value}" for name, value in placed.variables.items()]
+    return ",".join(["ALL", *(f"'{each}'" if "," in each else each for each in entries)]) + "\n"
 
 
 def _configmap(placed: _Placed) -> str:
@@ -202,7 +211,11 @@ def _configmap(placed: _Placed) -> str:
 
 def _trainjob(placed: _Placed) -> str:
     """Return the part of a TrainJob of Kubeflow to merge into one before it is created."""
-    env = [{"name": each, "value": value} for each, value in placed.variables.items()]
+    # Kubernetes expands $(NAME) in the value of a variable, and takes $$ for $
+    env = [
+        {"name": name, "value": value.replace("$", "$$")}
+        for name, value in placed.variables.items()
+    ]
     return _manifest(
         {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",

@@ -12,6 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 
 from tuner.api import answer, configuration, layouts_of
+from tuner.config.catalogue import list_frameworks
 from tuner.recommendation.choice import Limits, of_newest_data, recommend_fresh
 from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.placement import render, render_observed
@@ -19,13 +20,13 @@ from tuner.service.models import Answer, FrontPoint, Mode, ParetoQuestion, Quest
 from tuner.service.problems import PROBLEMS, UNREAD
 from tuner.service.programs import TEXT, placed_nothing
 from tuner.service.records import RecordCache, Snapshot, require_accuracy
-from tuner.values.errors import NothingRecommended
+from tuner.values.errors import TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front
 from tuner.values.scaling import Link
 
 _REMEMBERED = 4096  # answers
 _GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
-_PLACED = {**PROBLEMS, 200: TEXT, 404: {**PROBLEMS[404], **TEXT}}
+_PLACED = {**PROBLEMS, 200: TEXT, **{code: PROBLEMS[code] | TEXT for code in (404, 409, 503)}}
 
 
 def add_answers(
@@ -51,28 +52,32 @@ def add_answers(
         """Recommend the verified configuration that a job should run with, under its limits.
 
         With ``format`` it is a text for a job to start with. If nothing is recommended, status
-        404 comes with a text that sets nothing, so that the job keeps its defaults. A service
-        that only observes sends such a text too, with the id under which to report.
+        404 comes with a text that sets nothing, so that the job keeps its defaults; so it does
+        with 409 and 503. A service that only observes sends such a text too, with the id under
+        which to report.
         """
+        form = render_observed if observe else render
         try:
             if asked.bandwidth:  # fits a model first, for which no other answer should wait
                 found = await run_in_threadpool(recommended, asked)
             else:
                 found = recommended(asked)
-        except NothingRecommended as error:
+            if asked.format == "json":
+                return found
+            return PlainTextResponse(form(asked.format, found.model_dump(), asked.model_dump()))
+        except TunerError as error:
             if asked.format == "json":
                 raise
             return placed_nothing(asked.format, error, asked.model_dump())
-        if asked.format == "json":
-            return found
-        form = render_observed if observe else render
-        return PlainTextResponse(form(asked.format, found.model_dump(), asked.model_dump()))
 
     def recommended(asked: Question) -> Answer:
         require_accuracy(asked.dataset)
         now = records.known()
         limits = _limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
+        if not asked.framework:  # others on record cannot be configured here
+            known = list_frameworks(framework_path)
+            evidence = [each for each in evidence if each.framework in known]
         found = recommend_fresh(evidence, limits, asked.objective, now.stale)
         choice = found.choice
         params = json.dumps(dict(choice.params))
