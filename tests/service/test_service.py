@@ -7,6 +7,7 @@ import dataclasses
 import http.client
 import json
 import math
+import os
 import re
 import shutil
 import socket
@@ -28,13 +29,15 @@ from tuner.recommendation.evidence import evidence_of
 from tuner.runtimes import find_runtime
 from tuner.service.answers import front_points
 from tuner.service.app import make_app
+from tuner.service.claims import Balance
 from tuner.service.jobs import Jobs
 from tuner.service.liveness import judge_health
+from tuner.service.page import render_page
 from tuner.service.records import RecordCache, Snapshot
 from tuner.service.server import TOKEN, serve
 from tuner.tracking import connect, load_everything
 from tuner.tracking.store import STUDY_TAG
-from tuner.values.errors import ConfigError
+from tuner.values.errors import ConfigError, StorageAway
 from tuner.values.verified import Verified
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -212,6 +215,15 @@ def test_a_study_of_another_version_is_no_fault_of_the_service(tmp_path):
         assert running.stop()[1] == ""
 
 
+def test_a_framework_that_is_unknown_here_hides_no_other(tmp_path, home):
+    keep(tmp_path, framework="theano", study_id="77aa00bb", verified=slower_points())
+    keep(tmp_path, framework="mine")
+    with served_here(make_app(f"sqlite:///{tmp_path}/mlflow.db", Jobs(home / "jobs"))) as running:
+        assert running.get("/v1/recommendations").json()["framework"] == "theano"
+        reply = running.get("/v1/recommendations", framework="mine")
+        assert (reply.status_code, "mine" in reply.text) == (409, True)
+
+
 def test_of_own_images_only_points_of_the_newest_are_listed(store):
     records = load_everything(f"sqlite:///{store}/mlflow.db").values()
     points = [each for record in records for each in evidence_of(record)]
@@ -375,6 +387,19 @@ def test_health_metrics_and_description(service):
 
 
 @pytest.mark.parametrize(
+    ("path", "status"),
+    [("/v1/livez", 200), ("/", 200), ("/v1/recommendations?cores=64", 404), ("/no", 404)],
+)
+def test_head_is_answered_as_get_without_the_body(service, path, status):
+    got = requests.get(service.address + path, timeout=60)
+    reply = requests.head(service.address + path, timeout=60)
+    assert (reply.status_code, reply.content) == (status, b"")
+    assert reply.headers["Content-Type"] == got.headers["Content-Type"]
+    refused = requests.head(f"{service.address}/v1/recommendations/0/claims", timeout=60)
+    assert refused.status_code == 405
+
+
+@pytest.mark.parametrize(
     ("method", "site", "mode", "status"),
     [
         ("GET", "none", "navigate", 200),  # typed into the address bar
@@ -463,6 +488,36 @@ def test_the_page_answers_draws_and_needs_no_network(service):
         browser.close()
 
 
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"
+)
+def test_what_the_page_offers_to_copy_does_nothing_else_in_a_shell(service):
+    answer = service.get("/v1/recommendations", framework="caffe").json()
+    answer |= {"environment": {"A": "it's $(id)"}, "params": {"p": "1\nid"}}
+    with sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.route("**/v1/recommendations?*", lambda route: route.fulfill(json=answer))
+        page.goto(service.address)
+        page.get_by_role("button", name="Recommend").click()
+        lines = page.locator("#answer pre").inner_text().splitlines()
+        assert lines[:2] == ["export A='it'\\''s $(id)'", "# p: 1 id"]
+        browser.close()
+
+
+def test_times_of_hours_are_shown_without_an_exponent(store):
+    records = tuple(load_everything(f"sqlite:///{store}/mlflow.db").values())
+    points = [
+        dataclasses.replace(each, figures={**each.figures, "train_time_s": {
+            name: 100 * end for name, end in each.figures["train_time_s"].items()
+        }})
+        for record in records for each in evidence_of(record)
+    ]  # fmt: skip
+    page = render_page(Snapshot(studies=records, evidence=tuple(points)), [], Balance(), [])
+    assert "5830 s" in page
+    assert "e+0" not in page
+
+
 def test_a_study_that_ends_meanwhile_is_found(store, tmp_path):
     keep(tmp_path)
     records = RecordCache(f"sqlite:///{tmp_path}/mlflow.db")
@@ -493,8 +548,11 @@ def test_a_data_set_is_known_by_what_was_asked_for_too(tmp_path):
 
 
 @pytest.mark.parametrize("use", [{}, {"nodes": "2 of the Ray cluster at 10.0.0.1:6379"}])
-def test_what_was_measured_here_goes_before_what_was_measured_elsewhere(tmp_path, use):
-    packages = find_runtime(load_framework("caffe"), tmp_path / "home").packages()
+def test_what_was_measured_here_goes_before_what_was_measured_elsewhere(
+    tmp_path, monkeypatch, use
+):
+    monkeypatch.setenv("TUNER_HOME", str(tmp_path / "home"))
+    packages = find_runtime(load_framework("caffe")).packages()
     here = {**machine_facts(parse_cores("")), **use}
     keep(tmp_path)
     keep(tmp_path, study_id="77aa00bb", machine=here, runtime=packages, verified=slower_points())
@@ -505,6 +563,9 @@ def test_what_was_measured_here_goes_before_what_was_measured_elsewhere(tmp_path
     assert first["measured"]["train_time_s"]["value"] == pytest.approx(3 * 58.3)
     faster = service.get("/v1/recommendations", **limits, max_train_time_s=60).json()
     assert faster["stale"], "nothing that was measured here is so fast"
+    for answer, more in ((first, {}), (faster, {"max_train_time_s": 60})):
+        told = recommend(**limits, **more, output=str(tmp_path))
+        assert (told["id"], told["stale"]) == (answer["id"], answer["stale"])
     assert service.stop() == (0, "")
 
 
@@ -517,6 +578,52 @@ def test_an_empty_folder_is_served_too(tmp_path):
         assert not (tmp_path / "mlflow.db").exists(), "a question makes no files"
     finally:
         running.stop()
+
+
+def test_a_job_keeps_its_defaults_where_the_service_cannot_answer(tmp_path, monkeypatch):
+    def away(*_):
+        raise StorageAway("MLflow is away")
+
+    monkeypatch.setattr("tuner.service.records.load_everything", away)
+    app = make_app(f"sqlite:///{tmp_path}/mlflow.db", Jobs(tmp_path / "jobs"))
+    with served_here(app) as running:
+        for path in ("/v1/recommendations", "/v1/programs/train.py"):
+            reply = running.get(path, format="sh")
+            assert (reply.status_code, reply.headers["Retry-After"]) == (503, "60")
+            assert reply.text.startswith("export TUNER_NOTHING='nothing is known yet")
+            assert running.get(path).json()["detail"].startswith("nothing is known yet")
+
+
+CORES = os.cpu_count() or 1
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "stale"),
+    [
+        ("sandbox", "off", False),
+        ("jobs_per_host", "2", False),
+        ("cores", f"1 of {CORES}", False),
+        ("cores", f"{CORES} of {2 * CORES}", True),  # other hosts of the same CPU and memory
+        ("kernel", "another", True),
+    ],
+)
+def test_evidence_is_stale_on_another_machine_and_not_for_its_use_of_this_one(
+    tmp_path, monkeypatch, fact, value, stale
+):
+    monkeypatch.setenv("TUNER_HOME", str(tmp_path / "home"))
+    packages = find_runtime(load_framework("caffe")).packages()
+    keep(tmp_path, machine=machine_facts(parse_cores("")) | {fact: value}, runtime=packages)
+    records = RecordCache(f"sqlite:///{tmp_path}/mlflow.db")
+    records.refresh()
+    (study,) = records.current.studies
+    assert (study.run_id in records.current.stale) == stale
+
+
+@pytest.mark.parametrize("token", [f"{SECRET}\n", f" {SECRET}", f"{SECRET}é"])
+def test_a_token_that_no_client_can_send_is_refused(monkeypatch, tmp_path, token):
+    monkeypatch.setenv(TOKEN, token)
+    with pytest.raises(ConfigError, match=f"{TOKEN} holds what no client can send"):
+        serve(f"sqlite:///{tmp_path}/mlflow.db", host="0.0.0.0", port=0)
 
 
 @pytest.mark.parametrize("token", ["", "short"])

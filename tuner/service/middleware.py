@@ -35,6 +35,8 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # which FastAPI's routes refuse; the server sends no body
+            scope = {**scope, "method": "GET"}
         began, status = time.perf_counter(), 500
 
         async def watched(message: Message) -> None:

@@ -87,7 +87,13 @@ def _in_short(point: Evidence | None) -> str:
         return "none proven"
     ratio = point.speedup.value
     pace = f"{ratio:.3g}x faster" if ratio >= 1 else f"{1 / ratio:.3g}x slower"
-    return f"{pace}, {point.train_time_s:.3g} s, {shown(point.quality, point.test_accuracy)}"
+    time_s, reached = _three(point.train_time_s), shown(point.quality, point.test_accuracy)
+    return f"{pace}, {time_s} s, {reached}"
+
+
+def _three(number: float) -> str:
+    """Format a number with three digits, and without an exponent below a million."""
+    return f"{float(f'{number:.3g}'):g}"
 
 
 def _plot(dataset: str, evidence: Sequence[Evidence]) -> Plot:
@@ -114,7 +120,7 @@ def _plot(dataset: str, evidence: Sequence[Evidence]) -> Plot:
             up(each.accuracy),
             colours[each.framework],
             each.is_default,
-            f"{each.framework}, {each.figures['name']}: {each.train_time_s:.3g} s, "
+            f"{each.framework}, {each.figures['name']}: {_three(each.train_time_s)} s, "
             f"{each.assurance}",
         )
         for each, log in zip(evidence, logs, strict=True)

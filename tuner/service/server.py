@@ -67,6 +67,11 @@ def serve(
             f"{_MIN_TOKEN} characters or more, got {len(token)}; "
             "python -c 'import secrets; print(secrets.token_urlsafe())' makes one"
         )
+    if not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise ConfigError(
+            f"{TOKEN} holds what no client can send in a header: it must be of ASCII letters, "
+            "without a line end or a space at its ends"
+        )
     listener = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     print(f"http://{shown}:{listener.getsockname()[1]}", flush=True)
