@@ -118,6 +118,10 @@ class Spread:
         squares = self.usual_runs * self.usual**2 + freedom * pooled_deviation(runs) ** 2
         return math.sqrt(squares / (self.usual_runs + freedom))
 
+    def freedom(self, runs: Sequence[float]) -> int:
+        """Return the degrees of freedom of the moderated deviation of one configuration."""
+        return max(self.usual_runs + len(runs) - 1, 1)
+
     def error(self, candidate: Sequence[float], default: Sequence[float]) -> tuple[float, float]:
         """Return the standard error of the difference of means, and its degrees of freedom."""
         runs = len(candidate), len(default)

@@ -197,19 +197,12 @@ class _Spread:
     def of_one_job(self, accuracies: Sequence[float]) -> Interval:
         """Return the mean accuracy with the interval of one further run, on the same test images.
 
-        The spread is that of these runs. Of fewer than four runs it is that of all configurations;
-        where that is unknown too, that of sampling, as seeds seldom vary more (``min_deviation``).
+        The spread is that of these runs, moderated as in the proof of no loss.
         """
-        mean, freedom = statistics.fmean(accuracies), len(accuracies) - 1
-        if freedom >= _MIN_FREEDOM:
-            variance = statistics.variance(accuracies)
-        elif self.freedom:
-            variance, freedom = self.seed_variance, self.freedom
-        else:
-            variance, freedom = self._sampling_variance(mean), 0
-        least = min_deviation(mean, self.test_images, self.quality)
-        deviation = max(math.sqrt(variance), least) * math.sqrt(1 + 1 / len(accuracies))
-        half = upper_quantile((1 - self.confidence) / 2, freedom or math.inf) * deviation
+        mean = statistics.fmean(accuracies)
+        spread = Spread(usual_deviation(mean, self.test_images, self.quality))
+        deviation = spread.deviation(accuracies) * math.sqrt(1 + 1 / len(accuracies))
+        half = upper_quantile((1 - self.confidence) / 2, spread.freedom(accuracies)) * deviation
         return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
 
     def estimate(self, accuracy: float, count: float) -> Estimate:
