@@ -28,7 +28,7 @@ class ThisMachine:
     def differs_from(self, study: StudyRecord) -> bool:
         """Return whether a study was measured on another machine or with other libraries."""
         then = study.front["machine"]
-        # a part of the cores, a shared host, further nodes or no sandbox do not make it another one
+        # a part of its cores, a shared host, further nodes or no sandbox make it no other one
         kept = ("jobs_per_host", "nodes", "sandbox")
         use = {name: then[name] for name in kept if name in then}
         if _all_cores(then) == _all_cores(self._facts):

@@ -26,9 +26,7 @@ from tuner.values.scaling import Link
 
 _REMEMBERED = 4096  # answers
 _GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
-_TEXTS: dict[int | str, dict[str, Any]] = {
-    code: PROBLEMS[code] | TEXT for code in (404, 409, 503)
-}
+_TEXTS: dict[int | str, dict[str, Any]] = {code: PROBLEMS[code] | TEXT for code in (404, 409, 503)}
 _PLACED = {**PROBLEMS, 200: TEXT, **_TEXTS}
 
 
