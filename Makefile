@@ -14,9 +14,11 @@ FRAMEWORKS ?= caffe,torch
 # What to shorten when the suite grows.
 SLOWEST := --durations 25 --durations-min 5
 
+# tests/conftest.py groups the tests and orders the groups.
+GROUPED := --dist loadgroup --no-loadscope-reorder
 # Tests of frameworks have a CPU each; those without one wait for much of their time, so more run side by side.
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup
-CLOSE_TOGETHER := -n $$((2 * $$(nproc))) --maxprocesses 6 --dist loadgroup
+SIDE_BY_SIDE := -n auto --maxprocesses 4 $(GROUPED)
+CLOSE_TOGETHER := -n $$((2 * $$(nproc))) --maxprocesses 6 $(GROUPED)
 
 .PHONY: install tune test test-all coverage check check-lowest check-newest architecture docs clean packages browser lua requirements
 

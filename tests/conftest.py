@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import random
 import shutil
@@ -86,16 +87,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share a fixture in one worker; begin with the slow ones.
+    """Keep the tests that share a fixture in one worker; begin with what may take longest.
 
-    Else each worker would make the fixture, such as a cluster, and have a slow test left when the
-    others are done.
+    Else each worker would make the fixture, such as a cluster, and one would have a slow test left
+    when the others are done. How long a test may take is its timeout; a group has the sum.
     """
+    units: dict[str, list[pytest.Item]] = {}
     for each in items:
         fixtures = each._fixtureinfo.name2fixturedefs.values()
+        unit = each.nodeid
         if any(used[-1].scope == "module" for used in fixtures):
-            each.add_marker(pytest.mark.xdist_group(each.nodeid.partition("::")[0]))
-    items.sort(key=lambda each: each.get_closest_marker("slow") is None)
+            unit = each.nodeid.partition("::")[0]
+            each.add_marker(pytest.mark.xdist_group(unit))
+        units.setdefault(unit, []).append(each)
+
+    def rank(unit: list[pytest.Item]) -> tuple[bool, float]:
+        slow = [each for each in unit if each.get_closest_marker("slow")]
+        return not slow, -sum(map(_limit_s, unit))
+
+    items[:] = itertools.chain.from_iterable(sorted(units.values(), key=rank))
+
+
+def _limit_s(item: pytest.Item) -> float:
+    """How long a test may take, in seconds."""
+    limit = item.get_closest_marker("timeout")
+    return float(limit.args[0] if limit else item.config.getini("timeout"))
 
 
 @pytest.fixture(scope="session", autouse=True)
