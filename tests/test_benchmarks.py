@@ -5,19 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
-
 from aa import Verification, false_alarms
 from claims import LIVE_SEEDS, claims, live
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from overhead import trial_costs
 from proven import best, figures, proven
 from recorded import Recorded, recorded_names

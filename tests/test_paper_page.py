@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from papers import places, with_section
 
 from tuner.config.catalogue import project_folder
 
-PROJECT = Path(__file__).parent.parent
-sys.path.append(str(PROJECT / "benchmarks"))
-
-from papers import places, with_section  # noqa: E402 - benchmarks/ is no package
-
-PAGE = (PROJECT / "docs" / "papers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
 
 
 def test_every_place_is_of_an_experiment_and_is_closed():
