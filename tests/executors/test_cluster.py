@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import os
 import re
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from tests.cluster import (
+    CORES,
+    add_machine,
+    executor_at,
+    fixture_cluster,  # noqa: F401 - a fixture
+    fixture_networks,  # noqa: F401 - a fixture
+    on_two_nodes,
+    ray,
+    two_nodes,
+    wait_for_slots,
+)
 
 # collected here once more, with the executor of this file
 from tests.executors.test_executors import (  # noqa: F401
@@ -31,7 +40,6 @@ from tuner.executors import LocalExecutor, RaceSession, RayExecutor
 from tuner.executors.connection import _reach
 from tuner.executors.node import NodeAddress, NodeSlot
 from tuner.executors.team import Member, Team
-from tuner.measure import SCOPE
 from tuner.progress import StudyProgress
 from tuner.runtimes import ensure_installed
 from tuner.study.preparation import results_place
@@ -41,44 +49,12 @@ from tuner.values.errors import ConfigError, RuntimeUnavailable
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.trial import TrialResult, TrialStatus
 
-pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-import ray
-from two_networks import NoNetworks, two_networks, two_nodes
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(180),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two nodes want two CPUs"),
-    # Ray leaves sockets and pipes to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
-
-@pytest.fixture(scope="module", name="cluster")
-def fixture_cluster(tmp_path_factory):
-    """Two nodes of one CPU each, which share a cache folder as processes of one machine do."""
-    from ray.cluster_utils import Cluster
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TUNER_HOME", str(tmp_path_factory.mktemp("nodes")))
-        patch.setenv("RAY_worker_niceness", "0")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-        made.add_node(num_cpus=1)
-    yield made
-    ray.shutdown()
-    made.shutdown()
+pytestmark = [*on_two_nodes, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
 def config(config, cluster) -> TuneConfig:
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    config.executor = ExecutorConfig(
-        "ray", address=cluster.address, cores=",".join(map(str, cores)), cores_per_trial=1
-    )
+    config.executor = executor_at(cluster.address)
     return config
 
 
@@ -93,13 +69,6 @@ def open_executor(config, setup, said=None) -> RayExecutor:
     fingerprint = measure.fingerprint(machine, setup.runtime.packages())
     say = (lambda _: None) if said is None else said.append
     return RayExecutor(config, setup, fingerprint, say=say, check=lambda: None)
-
-
-def wait_for_slots(executor, count) -> None:
-    deadline = time.monotonic() + 30
-    while executor.slots < count and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert executor.slots == count
 
 
 @pytest.fixture
@@ -147,7 +116,7 @@ def test_a_spread_study_finds_the_front_that_one_machine_finds(config):
         config, sampler=SamplerConfig("random"), budget=BudgetConfig(time_s=60, trials=16)
     )
     spread = tune(config)
-    alone = tune(dataclasses.replace(config, executor=ExecutorConfig(cores=_first_core())))
+    alone = tune(dataclasses.replace(config, executor=ExecutorConfig(cores=str(CORES[0]))))
     assert [each.trial.number for each in spread.trials] == list(range(16))
 
     def figures(trials):
@@ -157,10 +126,6 @@ def test_a_spread_study_finds_the_front_that_one_machine_finds(config):
     assert figures(spread.front) == pytest.approx(figures(alone.front))
     (record, _) = load_results(results_place(config)[0], "synthetic", "digits")
     assert len([name for name in record.run_ids if name.startswith("search")]) == 15
-
-
-def _first_core() -> str:
-    return str(min(os.sched_getaffinity(0)))
 
 
 def test_factored_search_races_here_and_trains_there(config):
@@ -188,9 +153,7 @@ class Killer(StudyProgress):
 
 
 def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(config, cluster, tmp_path):
-    # as another machine, whose CPUs nobody else claims
-    own = {"TUNER_HOME": str(tmp_path / "third"), SCOPE: "third", "RAY_worker_niceness": "0"}
-    doomed = cluster.add_node(num_cpus=1, env_vars=own)
+    doomed = add_machine(cluster, tmp_path / "third")
     config.search_space = {"fault": {"choices": ["nap"]}}  # for a second
     config.budget = BudgetConfig(time_s=90, trials=30)
     killer = Killer(cluster, doomed)
@@ -205,8 +168,7 @@ def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(config, cluster, tm
 
 def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(config, cluster, tmp_path):
     home = tmp_path / "third"
-    own = {"TUNER_HOME": str(home), SCOPE: "third", "RAY_worker_niceness": "0"}
-    third = cluster.add_node(num_cpus=1, env_vars=own)
+    third = add_machine(cluster, home)
     config.search_space = {"fault": {"choices": ["nap"]}}  # for a second
     config.budget = BudgetConfig(time_s=90, trials=30)
 
@@ -232,24 +194,18 @@ def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(config, cluster, tmp_path)
     assert any("which runs again" in each for each in breaker.messages), breaker.messages
 
 
-def test_nodes_with_networks_of_their_own_share_a_study(config, tmp_path):
+def test_nodes_with_networks_of_their_own_share_a_study(config, networks, tmp_path):
     ray.shutdown()
-    with contextlib.ExitStack() as stack:
-        try:
-            networks = stack.enter_context(two_networks())
-        except NoNetworks as error:
-            pytest.skip(str(error))
-        config.executor.address = stack.enter_context(two_nodes(networks, tmp_path / "nodes"))
-        config.search_space = {"fault": {"choices": ["nap"]}}
-        seen: set[str] = set()
+    seen: set[str] = set()
 
-        class Look(StudyProgress):
-            def trial_started(self, trial) -> None:
-                seen.update(each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"])
+    class Look(StudyProgress):
+        def trial_started(self, trial) -> None:
+            seen.update(each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"])
 
-        result = tune(
-            dataclasses.replace(config, budget=BudgetConfig(time_s=60, trials=14)), Look()
-        )
+    config.search_space = {"fault": {"choices": ["nap"]}}
+    config.budget = BudgetConfig(time_s=60, trials=14)
+    with two_nodes(networks, tmp_path / "nodes") as config.executor.address:
+        result = tune(config, Look())
     assert seen == {networks.here, networks.there}
     assert [each.trial.number for each in result.trials] == list(range(14))
     assert all(each.usable for each in result.trials)
@@ -309,8 +265,7 @@ def test_nodes_of_another_kind_are_not_used(config, setup):
 
 
 def test_nodes_that_would_measure_wrongly_are_not_used(config, cluster, setup, tmp_path):
-    home = {"TUNER_HOME": str(tmp_path / "nice"), "RAY_worker_niceness": "15"}
-    nice = cluster.add_node(num_cpus=1, env_vars=home)
+    nice = add_machine(cluster, tmp_path / "nice", RAY_worker_niceness="15")
     said: list[str] = []
     executor = open_executor(config, setup, said)
     deadline = time.monotonic() + 30

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import (
+    Networks,
+    executor_at,
+    fixture_networks,  # noqa: F401 - a fixture
+    on_two_nodes,
+    two_nodes,
+)
+from tests.conftest import MLFLOW, add_database
 from tuner import measure
 from tuner.config.catalogue import (
     list_frameworks,
@@ -36,19 +42,7 @@ from tuner.trials.setup import core_sets, fetch, host_facts, make_setup
 from tuner.values.errors import ConfigError
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
-pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
-from two_networks import Networks, NoNetworks, two_networks, two_nodes
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(240),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two nodes want two CPUs"),
-    # Ray leaves sockets and pipes to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [*on_two_nodes, pytest.mark.timeout(240)]
 
 PIECE = 10_000
 """Bytes that each node sends the other in an iteration."""
@@ -173,16 +167,6 @@ def tree(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def networks() -> Iterator[Networks]:
-    """Two networks; the cable between them is whole for each test that asks for it."""
-    try:
-        with two_networks() as made:
-            yield made
-    except NoNetworks as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
 def cluster(networks) -> Iterator[str]:
     """A node in each network; their ``TUNER_HOME`` is this one's, for its runtimes."""
     with two_nodes(networks, tuner_home()) as address:
@@ -191,13 +175,11 @@ def cluster(networks) -> Iterator[str]:
 
 def make_config(framework: str, tree: Path | None, address: str, **executor: object) -> TuneConfig:
     path = str(tree) if tree else None
-    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
-    fixed = {"address": address, "cores": cores, "cores_per_trial": 1, "nodes_per_trial": 2}
     return TuneConfig(
         framework=load_framework(framework, path),
         framework_path=path,
         dataset=load_dataset_config("digits"),
-        executor=ExecutorConfig("ray", **{**fixed, **executor}),
+        executor=executor_at(address, nodes_per_trial=2, **executor),
         measure=MeasureConfig(max_foreign_pct=1000, max_steal_pct=1000),
         progress="none",
     )
@@ -348,8 +330,6 @@ class Cutter(StudyProgress):
 
 
 def test_a_study_outlives_the_cable(tree, networks, tmp_path, home):
-    from tests.conftest import MLFLOW, add_database
-
     add_database(tmp_path, MLFLOW)
     with two_nodes(networks, home) as address:
         config = make_config("spanning", tree, address)

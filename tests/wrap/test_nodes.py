@@ -17,8 +17,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import (
+    CORES,
+    add_machine,
+    executor_at,
+    fixture_cluster,  # noqa: F401 - a fixture
+    on_two_nodes,
+    wait_for_slots,
+)
 from tests.command import fixture_tuner  # noqa: F401 - a fixture
-from tests.executors.test_cluster import fixture_cluster, ray  # noqa: F401 - a fixture
 from tests.wrap.test_study import KNOB, PROGRAM
 from tuner import measure
 from tuner.config.schema import ExecutorConfig
@@ -32,15 +39,7 @@ from tuner.wrap.program import Brought, Program
 from tuner.wrap.request import Request
 from tuner.wrap.run import Aim
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two nodes want two CPUs"),
-    # Ray leaves sockets and pipes to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-CORES = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
+pytestmark = [*on_two_nodes, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def folder(tmp_path):
 @pytest.fixture
 def options(cluster, folder) -> list[str]:
     address = ("--executor", "ray", "--ray-address", cluster.address)
-    cores = ("--cores", CORES, "--cores-per-trial", "1")
+    cores = ("--cores", ",".join(map(str, CORES)), "--cores-per-trial", "1")
     return ["--progress", "none", "--output", str(folder.parent), *address, *cores]
 
 
@@ -114,29 +113,27 @@ def overlap(runs) -> bool:
 
 
 def open_nodes(folder, cluster, said, **program) -> Nodes:
-    executor = ExecutorConfig("ray", address=cluster.address, cores=CORES, cores_per_trial=1)
     program = Program((sys.executable, "train.py"), folder, **program)
     facts = measure.machine_facts((0,))
     marker = f"nodes-{os.getpid()}"
-    return Nodes(Request(program, executor=executor), folder.parent, marker, facts, said.append)
+    request = Request(program, executor=executor_at(cluster.address))
+    return Nodes(request, folder.parent, marker, facts, said.append)
 
 
 def test_a_run_whose_node_is_lost_is_repeated_and_nothing_stays_alive(folder, cluster, tmp_path):
     (folder / "train.py").write_text("import time; time.sleep(5)")
-    own = {"TUNER_HOME": str(tmp_path / "third"), SCOPE: "third", "RAY_worker_niceness": "0"}
-    doomed = cluster.add_node(num_cpus=1, env_vars=own)
+    doomed = add_machine(cluster, tmp_path / "third")
     said: list[str] = []
     opened = open_nodes(folder, cluster, said)
     try:
-        first = opened.submit(Trial(1, {}), Aim(whole=True))
+        opened.open()
+        wait_for_slots(opened, 3)
+        runs = [opened.submit(Trial(number, {}), Aim(whole=True)) for number in (1, 2, 3)]
         deadline = time.monotonic() + 60
-        while opened.slots < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        others = [opened.submit(Trial(number, {}), Aim(whole=True)) for number in (2, 3)]
         while len(programs()) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
         cluster.remove_node(doomed, allow_graceful=False)
-        results = [each.result(60)[0] for each in (first, *others)]
+        results = [each.result(60)[0] for each in runs]
     finally:
         opened.close()
     assert [each.status for each in results] == [TrialStatus.COMPLETE] * 3
