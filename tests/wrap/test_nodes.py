@@ -57,6 +57,7 @@ def options(cluster, folder) -> list[str]:
     return ["--progress", "none", "--output", str(folder.parent), *address, *cores]
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_a_study_on_nodes_proves_what_one_on_this_machine_does(folder, tuner, options):
     command = ("--", sys.executable, "train.py")
     done = tuner("wrap", "--json", *options, "--budget", "30", *KNOB, *command, cwd=folder)
@@ -88,6 +89,7 @@ TIMED = """
 ACCURACY = ("--metric", r"accuracy (?P<accuracy>\S+)")
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_runs_with_other_params_share_the_nodes_and_those_in_turn_do_not(folder, tuner, options):
     (folder / "train.py").write_text(textwrap.dedent(TIMED))
     command = (sys.executable, "train.py", "--epochs={epochs}", "--seed", "{seed}")
@@ -161,6 +163,7 @@ def wait_for_end(marker: str = "") -> None:
     assert marked_processes(marker) == []
 
 
+@pytest.mark.usefixtures("few_pairs")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_study_that_was_stopped_leaves_nothing_alive_and_resumes(folder, tuner, options, how):
     home = folder.parent / "home"

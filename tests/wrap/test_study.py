@@ -102,6 +102,7 @@ def test_the_fastest_setting_is_found_and_proven_in_steps(folder, tuner, wrap):
     assert {**repeated, "elapsed_s": 0} == {**found, "elapsed_s": 0}
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_whole_runs_show_whether_accuracy_is_kept(folder, wrap):
     metric = ("--metric", r"accuracy (?P<accuracy>\S+)")
     words = (*metric, *KNOB, "--budget", "40")
@@ -127,6 +128,7 @@ ALLOCATES = """
 MEMORY = ("--objective", "memory", "--knob", "SIZE=small,large", "--without", "allocator")
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_memory_is_minimised_by_setting_and_params(folder, tuner, wrap):
     (folder / "train.py").write_text(textwrap.dedent(ALLOCATES))
     command = (sys.executable, "train.py", "--rows={rows}", "--seed", "{seed}")
@@ -151,6 +153,7 @@ def test_memory_is_minimised_by_setting_and_params(folder, tuner, wrap):
     assert told["speedup"]["value"] == found["speedup"][0]
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_a_study_that_was_killed_resumes(folder, wrap):
     words = ["--output", str(folder.parent), "--budget", "30", *KNOB]
     words += ["--", sys.executable, "train.py"]
@@ -286,6 +289,7 @@ SHARED = """
 """
 
 
+@pytest.mark.usefixtures("few_pairs")
 def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, wrap):
     (folder / "train.py").write_text(textwrap.dedent(SHARED))
     command = (sys.executable, "train.py", "--workers", "{workers}")
