@@ -135,63 +135,76 @@ def test_factored_search_races_here_and_trains_there(config):
     assert result.verified[1].params["blas"] == "fast"
 
 
-class Killer(StudyProgress):
-    """Kills a node while a trial runs on every slot."""
-
-    def __init__(self, cluster, node) -> None:
-        self._kill = threading.Timer(0.3, lambda: cluster.remove_node(node, allow_graceful=False))
-        self.messages: list[str] = []
-        self.begun = 0
-
-    def trial_started(self, trial) -> None:
-        self.begun += 1
-        if self.begun == 16:  # the third has joined by then
-            self._kill.start()
+class Messages(StudyProgress):
+    def __init__(self) -> None:
+        self.all: list[str] = []
 
     def message(self, text) -> None:
-        self.messages.append(text)
+        self.all.append(text)
 
 
-def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(config, cluster, tmp_path):
+@pytest.fixture
+def naps(config, monkeypatch) -> TuneConfig:
+    """A study of trials that take a second, which begin once three nodes have joined."""
+
+    def opened(*given, **named) -> RayExecutor:
+        made = RayExecutor(*given, **named)
+        wait_for_slots(made, 3)
+        return made
+
+    monkeypatch.setattr("tuner.study.study.RayExecutor", opened)
+    config.search_space = {"fault": {"choices": ["nap"]}}
+    config.budget = BudgetConfig(time_s=90, trials=12)
+    return config
+
+
+def once_it_trains(home, change) -> threading.Thread:
+    """Change something as soon as the node with this home trains."""
+
+    def wait() -> None:
+        deadline = time.monotonic() + 90
+        begun = "slots/*/workers/search-*/events.jsonl"
+        while not [*home.glob(begun)] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        change()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(naps, cluster, tmp_path):
     doomed = add_machine(cluster, tmp_path / "third")
-    config.search_space = {"fault": {"choices": ["nap"]}}  # for a second
-    config.budget = BudgetConfig(time_s=90, trials=30)
-    killer = Killer(cluster, doomed)
-    result = tune(config, killer)
-    assert [each.trial.number for each in result.trials] == list(range(30))
+    killing = once_it_trains(
+        tmp_path / "third", lambda: cluster.remove_node(doomed, allow_graceful=False)
+    )
+    messages = Messages()
+    result = tune(naps, messages)
+    killing.join()
+    assert [each.trial.number for each in result.trials] == list(range(12))
     assert {each.status for each in result.trials} <= {TrialStatus.COMPLETE, TrialStatus.STOPPED}
-    assert any("was lost while it ran" in each for each in killer.messages), killer.messages
-    (record,) = load_results(results_place(config)[0], "synthetic", "digits")
+    assert any("was lost while it ran" in each for each in messages.all), messages.all
+    (record,) = load_results(results_place(naps)[0], "synthetic", "digits")
     searched = sorted(name for name in record.run_ids if name.startswith("search"))
-    assert searched == [f"search-{number:04d}" for number in range(1, 30)]
+    assert searched == [f"search-{number:04d}" for number in range(1, 12)]
 
 
-def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(config, cluster, tmp_path):
+def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(naps, cluster, tmp_path):
     home = tmp_path / "third"
     third = add_machine(cluster, home)
-    config.search_space = {"fault": {"choices": ["nap"]}}  # for a second
-    config.budget = BudgetConfig(time_s=90, trials=30)
 
-    class Breaker(StudyProgress):
-        def __init__(self) -> None:
-            self.begun, self.messages = 0, list[str]()
+    def fail() -> None:
+        for folder in (home / "slots").glob("[0-9]"):
+            folder.rename(folder.with_suffix(".gone"))
+            folder.write_text("no folder any more")
 
-        def trial_started(self, trial) -> None:
-            self.begun += 1
-            if self.begun == 16:  # the third has joined by then
-                for folder in (home / "slots").glob("[0-9]"):
-                    folder.rename(folder.with_suffix(".gone"))
-                    folder.write_text("no folder any more")
-
-        def message(self, text) -> None:
-            self.messages.append(text)
-
-    breaker = Breaker()
-    result = tune(config, breaker)
+    failing, messages = once_it_trains(home, fail), Messages()
+    result = tune(naps, messages)
+    failing.join()
     cluster.remove_node(third)
-    assert [each.trial.number for each in result.trials] == list(range(30))
+    assert [each.trial.number for each in result.trials] == list(range(12))
     assert {each.status for each in result.trials} <= {TrialStatus.COMPLETE, TrialStatus.STOPPED}
-    assert any("which runs again" in each for each in breaker.messages), breaker.messages
+    assert any("which runs again" in each for each in messages.all), messages.all
 
 
 def test_nodes_with_networks_of_their_own_share_a_study(config, networks, tmp_path):
