@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.command import Command, fixture_tuner  # noqa: F401 - a fixture
+from tests.conftest import SYNTHETIC
 from tuner.__main__ import main
 from tuner.cli.commands import COMMANDS
 from tuner.config.catalogue import list_frameworks, load_dataset_config, load_framework
@@ -25,6 +28,61 @@ PROJECT = Path(__file__).parent.parent
 DOCS = PROJECT / "docs"
 FILE_BLOCK = re.compile(r"^`([\w./-]+)`\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """A fenced block below a line that is nothing but the file's path."""
+
+
+def shown_commands() -> list[str]:
+    """The commands that the README and the page on settings show."""
+    text = "".join(
+        path.read_text(encoding="utf-8") for path in (PROJECT / "README.md", DOCS / "settings.md")
+    )
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    lines = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
+    return [line.partition("  #")[0].strip() for line in lines]
+
+
+SHOWN = shown_commands()
+SERVING = {"python -m tuner ui", "python -m tuner serve", "mlflow ui"}
+"""These have tests of their own."""
+ASKING = [each for each in SHOWN if each.split()[3:4] in (["recommend"], ["report"])]
+"""What is asked of a study that has ended: tests of real studies do."""
+OTHERS = [each for each in SHOWN if each.split()[0] not in ("make", "cd", "git")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("command", [each for each in OTHERS if each not in {*SERVING, *ASKING}])
+def test_every_command_that_the_documents_show_runs(
+    tuner: Command, tmp_path: Path, command: str
+) -> None:
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "tuner"]
+    done = tuner(*quick(words[3:], tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
+def quick(given: list[str], folder: Path) -> list[str]:
+    """The same of what takes seconds: the synthetic framework, or a program that sleeps."""
+    synthetic = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
+    synthetic.append("search.probe_s=0.0005")  # its clock only reckons
+    if given[0] == "wrap":
+        (folder / "train.py").write_text("import time; time.sleep(1)")
+        at = given.index("--")
+        return [*given[:at], "--budget", "5", "--", sys.executable, *given[at + 2 :]]
+    if given[0] == "reference":
+        return ["reference", *synthetic, "seeds=2", f"to={folder}/references"]
+    if "=" not in given[0]:
+        return given
+    kept = [word for word in given if not word.startswith(("framework", "dataset", "budget="))]
+    if "experiment=cross_framework" in kept:
+        kept.append("frameworks=[synthetic]")
+    limits = ["budget.time_s=20", "budget.trials=3", f"output={folder}"]
+    return [*synthetic, *kept, *limits]
+
+
+@pytest.mark.parametrize("command", [each for each in SHOWN if each.startswith("make ")])
+def test_every_target_that_the_documents_show_is_in_the_makefile(command: str) -> None:
+    makefile = (PROJECT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(f"^{command.split()[1]}:", makefile, re.MULTILINE)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import shutil
 import socket
 import subprocess
@@ -20,7 +19,7 @@ import pytest
 import yaml
 from playwright.sync_api import Page, sync_playwright
 
-from tests.conftest import SYNTHETIC
+from tests.test_docs import ASKING
 from tuner.config.catalogue import load_framework
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.values.errors import RuntimeUnavailable
@@ -30,7 +29,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
 ]
-ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")
 
 
@@ -175,53 +173,10 @@ def _browser() -> Iterator[Page]:
         browser.close()
 
 
-def _shown_commands() -> list[str]:
-    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/settings.md"))
-    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-    lines = [line[2:] for block in blocks for line in block.splitlines() if line[:2] == "$ "]
-    return [line.partition("  #")[0].strip() for line in lines]
-
-
-SERVERS = ("python -m tuner ui", "python -m tuner serve", "mlflow ui")
-
-
-@pytest.mark.parametrize("command", _shown_commands())
-def test_every_command_that_the_documents_show_runs(folder, tmp_path, command):
-    if command.startswith(("make", "cd ", "git ")) or command in SERVERS:
-        # make targets are what runs this test; the servers have a test of their own above
-        target = command.split()[1] if command.startswith("make") else ""
-        assert target in ("", "tune", "test", "test-all", "check", "install", "clean")
-        return
-    words = shlex.split(command)
-    if words[1].startswith("benchmarks/"):
-        short = [sys.executable, *words[1:], "--trials", "5"]
-        assert subprocess.run(short, cwd=ROOT, capture_output=True, check=False).returncode == 0
-        return
-    assert words[:3] == ["python", "-m", "tuner"], command
-    given = words[3:]
-    asks = bool(given) and "=" not in given[0]
-    if asks and given[0] in ("recommend", "report"):
-        given = [word.replace("dataset=mnist", "dataset=mnist_5k") for word in given]
-        given = [word for word in given if not word.startswith("min_accuracy")]
-        if given[0] == "recommend":  # a study of two minutes proves no loss of nothing
-            given.append("max_accuracy_loss=none")
-        done = run(folder, *given)
-    elif asks and given[0] == "reference":  # the same of what takes seconds
-        synthetic = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
-        synthetic.append("search.probe_s=0.0005")
-        done = run(tmp_path, "reference", *synthetic, "seeds=2", f"to={tmp_path}/references")
-    elif asks and given[0] == "wrap":  # of a program that takes a second
-        (tmp_path / "train.py").write_text("import time; time.sleep(1)")
-        at = given.index("--")
-        done = run(tmp_path, *given[:at], "--budget", "5", "--", sys.executable, *given[at + 2 :])
-    elif asks:
-        done = run(tmp_path, *given)
-    else:  # a study: the same overrides, on the synthetic framework, which takes seconds
-        kept = [word for word in given if not word.startswith(("framework", "dataset", "budget="))]
-        tree = [f"framework_path={SYNTHETIC}", "framework=synthetic", "dataset=digits"]
-        tree.append("search.probe_s=0.0005")  # its clock only reckons
-        if "experiment=cross_framework" in kept:
-            tree.append("frameworks=[synthetic]")
-        limits = ["budget.time_s=20", "budget.trials=3", f"output={tmp_path}"]
-        done = run(tmp_path, *tree, *kept, *limits)
+@pytest.mark.parametrize("command", ASKING)
+def test_what_the_documents_ask_of_a_study_is_answered(folder, command):
+    given = [word.replace("dataset=mnist", "dataset=mnist_5k") for word in command.split()[3:]]
+    if given[0] == "recommend":  # a study of two minutes proves no loss of nothing
+        given.append("max_accuracy_loss=none")
+    done = run(folder, *given)
     assert done.returncode == 0, done.stderr
