@@ -12,14 +12,15 @@ import json
 import re
 from typing import Any
 
+import celpy
 import pytest
 import yaml
+from celpy import celtypes
+from kubernetes_validate import validate
 
 from tests.test_deploy import GIVEN, rendered
 from tuner.recommendation.placement import render, render_nothing
 
-celpy = pytest.importorskip("celpy")
-celtypes = pytest.importorskip("celpy.celtypes")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 ANSWER = {
@@ -160,9 +161,8 @@ def test_without_a_recommendation_a_job_keeps_its_defaults(manifests):
 
 
 def test_kubernetes_takes_the_policies(manifests):
-    kubernetes = pytest.importorskip("kubernetes_validate")
     made = [each for each in manifests if "Admission" in each["kind"]]
     assert len(made) == 4
     for each in made:
-        kubernetes.validate(each, "1.36", strict=True)
+        validate(each, "1.36", strict=True)
     assert not [each for each in rendered(GIVEN) if "Admission" in each["kind"]]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes_validate import validate
 
 from tuner.cli.results import serve_command
 from tuner.values.errors import ConfigError
@@ -102,19 +103,18 @@ def test_the_chart_is_well_formed():
 @pytest.mark.slow
 @pytest.mark.parametrize("words", CASES.values(), ids=CASES)
 def test_kubernetes_takes_what_the_chart_makes(words):
-    kubernetes = pytest.importorskip("kubernetes_validate")
     made = rendered(words)
     kinds = [each["kind"] for each in made]
     assert {"StatefulSet", "Service"} <= set(kinds)
     assert ("RayCluster" in kinds) is ("ray.enabled=false" not in words)
     for each in made:
         if each["kind"] != "RayCluster":  # KubeRay's own; what Kubernetes knows of it are its pods
-            kubernetes.validate(each, "1.32", strict=True)
+            validate(each, "1.32", strict=True)
             continue
         groups = [each["spec"]["headGroupSpec"], *each["spec"]["workerGroupSpecs"]]
         for group in groups:
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray"}}
-            kubernetes.validate(pod | {"spec": group["template"]["spec"]}, "1.32", strict=True)
+            validate(pod | {"spec": group["template"]["spec"]}, "1.32", strict=True)
 
 
 def test_nodes_have_the_cores_that_a_trial_wants():

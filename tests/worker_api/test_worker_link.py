@@ -57,7 +57,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def start(python: str, tmp_path: Path) -> Iterator[Start]:  # noqa: F811
+def start(python: str, tmp_path: Path) -> Iterator[Start]:  # noqa: F811 - the fixture
     """Starts the first worker of a node, of two with so many workers each."""
     script = tmp_path / "first.py"
     script.write_text(SCRIPT)

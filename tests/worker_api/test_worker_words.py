@@ -88,7 +88,9 @@ def test_perplexity_is_that_of_every_word_once(words, trial, monkeypatch):
 
 
 def test_equal_odds_for_all_words_are_a_perplexity_of_their_number(words, trial):
-    even = lambda part, *_: np.full(part.shape, math.log(300))  # noqa: E731
+    def even(part, *_):
+        return np.full(part.shape, math.log(300))
+
     assert words.perplexity(trial, "validation", even) == pytest.approx(300)
 
 
