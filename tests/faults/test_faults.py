@@ -62,18 +62,24 @@ class Ray(Place):
     executor, points = "ray", 1
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "local",
-        pytest.param("postgresql", marks=without_postgresql),
-        pytest.param("ray", marks=pytest.mark.skipif(not find_spec("ray"), reason="no Ray")),
-    ],
-)
+@pytest.fixture(scope="module")
 def place(request) -> Place:
-    if request.param == "postgresql":
+    if request.param is PostgreSQL:
         return PostgreSQL(request.getfixturevalue("server"))
-    return Ray() if request.param == "ray" else Place()
+    return request.param()
+
+
+PLACES = {
+    "local": (Place, ()),
+    "postgresql": (PostgreSQL, without_postgresql),
+    "ray": (Ray, pytest.mark.skipif(not find_spec("ray"), reason="no Ray")),
+}
+CASES = [
+    pytest.param(place, number, marks=marks, id=f"{name}-{number}")
+    for name, (place, marks) in PLACES.items()
+    for number in range(int(POINTS or place.points) or 1000)
+]
+"""Each place, and the number of each of its points."""
 
 
 @pytest.fixture(scope="session")
@@ -131,11 +137,11 @@ def writes(template, place, tmp_path_factory) -> int:
 
 
 @pytest.mark.parametrize("kind", [KILL, FULL])
-@pytest.mark.parametrize("number", range(int(POINTS or 4) or 1000))
+@pytest.mark.parametrize(("place", "number"), CASES, indirect=["place"], scope="module")
 def test_nothing_is_lost_or_doubled(template, writes, tmp_path, place, kind, number):
     points = int(POINTS or place.points) or writes
     if number >= points:
-        pytest.skip("there are no more points")
+        pytest.skip("all writes were tried")
     at = 1 + round((writes - 1) * (number + 0.5) / points) if points < writes else 1 + number
     folder, storage = tmp_path / "study", place.storage()
     shutil.copytree(template, folder)
