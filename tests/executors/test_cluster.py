@@ -34,7 +34,13 @@ from tests.executors.test_executors import (  # noqa: F401
     test_no_more_trials_run_at_once_than_there_are_slots,
 )
 from tuner import measure
-from tuner.config.schema import BudgetConfig, ExecutorConfig, SamplerConfig, TuneConfig
+from tuner.config.schema import (
+    BudgetConfig,
+    ExecutorConfig,
+    SamplerConfig,
+    TuneConfig,
+    VerifyConfig,
+)
 from tuner.config.validation import validate
 from tuner.executors import LocalExecutor, RaceSession, RayExecutor
 from tuner.executors.connection import _reach
@@ -112,9 +118,8 @@ def test_trials_at_once_own_different_cores(executor, setup, make_trial):
 
 
 def test_a_spread_study_finds_the_front_that_one_machine_finds(config):
-    config = dataclasses.replace(
-        config, sampler=SamplerConfig("random"), budget=BudgetConfig(time_s=60, trials=16)
-    )
+    config.sampler, config.verify = SamplerConfig("random"), VerifyConfig(finalists=0)
+    config.budget = BudgetConfig(time_s=60, trials=16)
     spread = tune(config)
     alone = tune(dataclasses.replace(config, executor=ExecutorConfig(cores=str(CORES[0]))))
     assert [each.trial.number for each in spread.trials] == list(range(16))
@@ -144,8 +149,17 @@ class Messages(StudyProgress):
 
 
 @pytest.fixture
-def naps(config, monkeypatch) -> TuneConfig:
-    """A study of trials that take a second, which begin once three nodes have joined."""
+def naps(config) -> TuneConfig:
+    """A study of trials that take a second, and of nothing else."""
+    config.search_space = {"fault": {"choices": ["nap"]}}
+    config.verify = VerifyConfig(finalists=0)
+    config.budget = BudgetConfig(time_s=90, trials=12)
+    return config
+
+
+@pytest.fixture
+def three_nodes(monkeypatch) -> None:
+    """Trials begin once three nodes have joined."""
 
     def opened(*given, **named) -> RayExecutor:
         made = RayExecutor(*given, **named)
@@ -153,9 +167,6 @@ def naps(config, monkeypatch) -> TuneConfig:
         return made
 
     monkeypatch.setattr("tuner.study.study.RayExecutor", opened)
-    config.search_space = {"fault": {"choices": ["nap"]}}
-    config.budget = BudgetConfig(time_s=90, trials=12)
-    return config
 
 
 def once_it_trains(home, change) -> threading.Thread:
@@ -173,6 +184,7 @@ def once_it_trains(home, change) -> threading.Thread:
     return thread
 
 
+@pytest.mark.usefixtures("three_nodes")
 def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(naps, cluster, tmp_path):
     doomed = add_machine(cluster, tmp_path / "third")
     killing = once_it_trains(
@@ -189,6 +201,7 @@ def test_a_node_that_is_lost_loses_no_trial_and_doubles_none(naps, cluster, tmp_
     assert searched == [f"search-{number:04d}" for number in range(1, 12)]
 
 
+@pytest.mark.usefixtures("three_nodes")
 def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(naps, cluster, tmp_path):
     home = tmp_path / "third"
     third = add_machine(cluster, home)
@@ -207,7 +220,7 @@ def test_a_fault_of_a_nodes_disk_costs_its_slot_alone(naps, cluster, tmp_path):
     assert any("which runs again" in each for each in messages.all), messages.all
 
 
-def test_nodes_with_networks_of_their_own_share_a_study(config, networks, tmp_path):
+def test_nodes_with_networks_of_their_own_share_a_study(naps, networks, tmp_path):
     ray.shutdown()
     seen: set[str] = set()
 
@@ -215,12 +228,10 @@ def test_nodes_with_networks_of_their_own_share_a_study(config, networks, tmp_pa
         def trial_started(self, trial) -> None:
             seen.update(each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"])
 
-    config.search_space = {"fault": {"choices": ["nap"]}}
-    config.budget = BudgetConfig(time_s=60, trials=14)
-    with two_nodes(networks, tmp_path / "nodes") as config.executor.address:
-        result = tune(config, Look())
+    with two_nodes(networks, tmp_path / "nodes") as naps.executor.address:
+        result = tune(naps, Look())
     assert seen == {networks.here, networks.there}
-    assert [each.trial.number for each in result.trials] == list(range(14))
+    assert [each.trial.number for each in result.trials] == list(range(12))
     assert all(each.usable for each in result.trials)
 
 
