@@ -18,7 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.catalogue import framework_folder, load_dataset_config, load_framework
+from tuner.config.catalogue import (
+    framework_folder,
+    list_frameworks,
+    load_dataset_config,
+    load_framework,
+)
 from tuner.config.schema import BudgetConfig, MeasureConfig, SearchConfig, TuneConfig, VerifyConfig
 from tuner.datasets.provide import Dataset, load_dataset
 from tuner.measure import SCOPE, parse_cores
@@ -83,6 +88,12 @@ def add_database(folder: Path, name: str) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--frameworks caffe,torch`` runs the contract suite for these; all without it."""
     parser.addoption("--frameworks", default="", help="run the contract suite for these alone")
+
+
+def chosen_frameworks(config: pytest.Config, path: str | None = None) -> list[str]:
+    """The frameworks that ``--frameworks`` selects."""
+    chosen = config.getoption("frameworks").split(",")
+    return [name for name in list_frameworks(path) if chosen == [""] or name in chosen]
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups

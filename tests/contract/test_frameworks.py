@@ -10,9 +10,9 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.conftest import chosen_frameworks
 from tuner.config.catalogue import (
     find_setting_file,
-    list_frameworks,
     load_dataset_config,
     load_framework,
     tuner_home,
@@ -53,8 +53,7 @@ of it on the way to the server and all on the way back."""
 
 def pytest_generate_tests(metafunc):
     """Every framework of the folder listing that ``--frameworks`` selects."""
-    chosen = metafunc.config.getoption("frameworks").split(",")
-    names = [name for name in list_frameworks(PATH) if chosen == [""] or name in chosen]
+    names = chosen_frameworks(metafunc.config, PATH)
     if "blas" in metafunc.fixturenames:
         pairs = [(name, blas) for name in names for blas in load_framework(name, PATH).blas]
         metafunc.parametrize(("name", "blas"), pairs)

@@ -16,10 +16,9 @@ from tests.cluster import (
     on_two_nodes,
     two_nodes,
 )
-from tests.conftest import MLFLOW, add_database
+from tests.conftest import MLFLOW, add_database, chosen_frameworks
 from tuner import measure
 from tuner.config.catalogue import (
-    list_frameworks,
     load_dataset_config,
     load_framework,
     tuner_home,
@@ -277,13 +276,14 @@ def test_a_part_that_fails_ends_the_whole_by_name(tree, cluster, tmp_path, fault
     assert alive(bed.marker) == []
 
 
+def pytest_generate_tests(metafunc):
+    if "name" in metafunc.fixturenames:
+        names = chosen_frameworks(metafunc.config)
+        metafunc.parametrize("name", [each for each in names if load_framework(each).spans_nodes])
+
+
 @pytest.mark.runtime
-@pytest.mark.parametrize(
-    "name", [name for name in list_frameworks() if load_framework(name).spans_nodes]
-)
-def test_it_learns_on_two_nodes_what_it_learns_on_one(pytestconfig, cluster, tmp_path, name):
-    if pytestconfig.getoption("frameworks") and name not in pytestconfig.getoption("frameworks"):
-        pytest.skip("not among the chosen frameworks")
+def test_it_learns_on_two_nodes_what_it_learns_on_one(cluster, tmp_path, name):
     config = make_config(name, None, cluster)
     config.model = "lenet"
     ensure_installed(find_runtime(config.framework))
