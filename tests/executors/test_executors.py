@@ -39,12 +39,12 @@ def executor(request, setup):
 
 
 def test_a_submitted_trial_comes_back(executor, make_trial):
-    result = executor.submit(make_trial(3)).result(timeout=4)
+    result = executor.submit(make_trial(3)).result()
     assert (result.trial.number, result.status) == (3, TrialStatus.COMPLETE)
 
 
 def test_a_failing_trial_is_a_result(executor, make_trial):
-    result = executor.submit(make_trial(fault="segfault")).result(timeout=4)
+    result = executor.submit(make_trial(fault="segfault")).result()
     assert result.status is TrialStatus.CRASHED
 
 
@@ -52,7 +52,7 @@ def test_a_failing_trial_is_a_result(executor, make_trial):
 def test_no_more_trials_run_at_once_than_there_are_slots(executor, make_trial):
     futures = [executor.submit(make_trial(number, fault="burn")) for number in range(2)]
     start = time.monotonic()
-    results = [future.result(timeout=5) for future in futures]
+    results = [future.result() for future in futures]
     assert all(each.usable for each in results)
     assert time.monotonic() - start > 1.0 * (2 / executor.slots) - 0.2
 
@@ -73,7 +73,7 @@ def test_trials_of_accuracy_alone_run_side_by_side_on_a_core_each(setup, make_tr
         assert {*seen.values()} == {*CORES[:2]}
         assert not any(each.done() for each in futures)
         executor.cancel()
-        results = [each.result(timeout=10) for each in futures]
+        results = [each.result() for each in futures]
         assert {each.status for each in results} == {TrialStatus.INTERRUPTED}
     finally:
         executor.close()
@@ -84,7 +84,7 @@ def test_what_counts_for_its_accuracy_alone_is_not_measured_again(setup, make_tr
     executor = LocalExecutor(strict)
     try:
         results = [
-            executor.submit(make_trial(number, accuracy_only=only)).result(timeout=20)
+            executor.submit(make_trial(number, accuracy_only=only)).result()
             for number, only in ((1, True), (2, False))
         ]
     finally:
@@ -96,7 +96,7 @@ def test_cancel_ends_what_runs(executor, setup, make_trial):
     future = executor.submit(make_trial(fault="hang"))
     time.sleep(0.3)
     executor.cancel()
-    assert future.result(timeout=3).status is TrialStatus.INTERRUPTED
+    assert future.result().status is TrialStatus.INTERRUPTED
     assert marked_processes(setup.marker) == []
 
 
@@ -122,7 +122,7 @@ def test_a_trial_on_a_shared_host_has_company_until_it_ends(setup, make_trial, m
     monkeypatch.setattr(crowded, "run_trial", noted)
     executor = make_crowded(setup)
     trial = make_trial(3, fault="burn")
-    result = executor.submit(trial).result(timeout=15)
+    result = executor.submit(trial).result()
     ended = time.monotonic()
     executor.close()
     starts, cores, params, statuses = zip(*company, strict=True)
@@ -142,7 +142,7 @@ def test_a_trial_that_loses_its_company_does_not_count(setup, make_trial, monkey
 
     monkeypatch.setattr(crowded, "run_trial", beside)
     executor = make_crowded(setup)
-    result = executor.submit(make_trial(3)).result(timeout=15)
+    result = executor.submit(make_trial(3)).result()
     executor.close()
     assert result.status is TrialStatus.INVALID
     assert result.reason == "a training beside it ended first: no room"
@@ -162,7 +162,7 @@ def test_a_trial_beside_a_cpu_burner_is_repeated_and_counted(setup, make_trial):
     burner.start()
     time.sleep(0.5)
     executor = LocalExecutor(strict)
-    result = executor.submit(make_trial(fault="burn")).result(timeout=15)
+    result = executor.submit(make_trial(fault="burn")).result()
     executor.close()
     burner.kill()
     burner.join()
@@ -231,7 +231,7 @@ def test_trials_that_may_share_a_worker_do_and_others_have_their_own(setup, make
     try:
         for number, warm in ((1, True), (2, True), (3, False), (4, True)):
             trial = make_trial(number, warm=warm)
-            assert executor.submit(trial).result(timeout=8).status is TrialStatus.COMPLETE
+            assert executor.submit(trial).result().status is TrialStatus.COMPLETE
     finally:
         executor.close()
     logs = sorted(path.parent.name for path in setup.folder.glob("*/log.txt"))

@@ -190,10 +190,8 @@ def test_the_default_may_lie_outside_the_space(config):
 @pytest.mark.slow
 def test_a_complete_study_is_shown_again_and_a_larger_budget_goes_on(config):
     first = tune(config)
-    start = time.monotonic()
     again = tune(config)
-    assert time.monotonic() - start < 5
-    assert again.trials == first.trials
+    assert again.trials == first.trials, "with all their figures: nothing was measured again"
     assert again.verified == first.verified
     uri, _ = results_place(config)
     (record,) = load_results(uri, "synthetic", "digits")
