@@ -14,6 +14,7 @@ from tests.cluster import (
     executor_at,
     fixture_networks,  # noqa: F401 - a fixture
     on_two_nodes,
+    ray,
     two_nodes,
 )
 from tests.conftest import MLFLOW, add_database, chosen_frameworks
@@ -330,6 +331,7 @@ class Cutter(StudyProgress):
 
 
 def test_a_study_outlives_the_cable(tree, networks, tmp_path, home):
+    ray.shutdown()  # so that the study connects to nodes of its own
     add_database(tmp_path, MLFLOW)
     with two_nodes(networks, home) as address:
         config = make_config("spanning", tree, address)
