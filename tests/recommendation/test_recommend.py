@@ -364,6 +364,10 @@ def test_an_answer_says_how_sure_it_is():
     assert assured(LOSSLESS, role="runtime only").startswith(
         f"runtime only: the default's own params at another runtime setting; {ruled_out}"
     )
+    source = "the default's (reference of 5 seeds); only its rate was measured"
+    assert assured(LOSSLESS, role="runtime only", accuracy_from=source) == (
+        f"runtime only: nothing else differs, so its accuracy is {source}"
+    )
     group = dataclasses.replace(
         LOSSLESS, params={**LOSSLESS.params, "workers": 2, "exchange": "fp16"}
     )

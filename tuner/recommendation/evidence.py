@@ -247,8 +247,11 @@ class Evidence:
             return f"{measured}; what the default reaches at its end is not known"
         if self.is_default:
             return f"the untouched default: {measured}"
+        alone = self.role == Role.RUNTIME_ONLY.value
+        if alone and (source := self.figures.get(f"{self.quality.name}_from")):
+            return f"runtime only: nothing else differs, so its {self.quality.name} is {source}"
         what = "the default's own params at another runtime setting; "
-        lead = f"runtime only: {what}" if self.role == Role.RUNTIME_ONLY.value else ""
+        lead = f"runtime only: {what}" if alone else ""
         if self.no_loss:
             confidence = float(self.figures.get("confidence", VerifyConfig.confidence))
             return (
