@@ -10,7 +10,9 @@ import pytest
 from tests.wrap.samples import run
 from tuner.progress import StudyProgress
 from tuner.values.trial import Trial, TrialKind, TrialStatus
-from tuner.wrap.hints import complaint, telling
+from tuner.wrap.hints import complaint, rangeless, telling
+from tuner.wrap.params import read_params
+from tuner.wrap.program import Program
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,18 @@ def test_a_program_that_fails_is_told_where_its_output_is_and_what_it_sees(
         "no such file: ../data (all of it: /studies/log.txt)"
     )
     assert ("what --allow-read names" in said) is hinted
+
+
+@pytest.mark.parametrize(
+    ("ranges", "names"), [({}, ["batch", "lr"]), ({"lr": "log(0.1, 1)"}, ["batch"])]
+)
+def test_a_name_in_braces_without_a_range_is_told(tmp_path, ranges, names):
+    argv = ("python", "train.py", "--lr={lr=0.1}", "{batch}", "{seed}", "{}")
+    program = Program(argv=argv, folder=tmp_path, params=read_params(ranges, None))
+    said = rangeless(program)
+    assert [each.partition("}")[0] for each in said] == [
+        f"the program gets {{{name}" for name in names
+    ]
 
 
 class Heard(StudyProgress):

@@ -7,8 +7,19 @@ from pathlib import Path
 
 from tuner.progress import StudyProgress
 from tuner.values.trial import Trial, TrialResult, TrialStatus
+from tuner.wrap.params import SEED, holes
+from tuner.wrap.program import Program
 
 _UNSEEN_S = 60.0  # in which a program whose steps are seen has done some
+
+
+def rangeless(program: Program) -> list[str]:
+    """Return a warning for each name in braces that is no param, so that it stays as it is."""
+    names = sorted(holes(program.argv) - program.params.names - {SEED})
+    return [
+        f"the program gets {{{name}}} as it is; --{name} 'log(1e-4, 1e-1)' would give it a range"
+        for name in names
+    ]
 
 
 def complaint(result: TrialResult, log: Path, *, confined: bool) -> str:

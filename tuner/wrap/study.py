@@ -15,7 +15,7 @@ from tuner.values.errors import ConfigError, NoTrialSucceeded
 from tuner.values.trial import Params, Trial, TrialKind, TrialResult
 from tuner.wrap.descent import Descent
 from tuner.wrap.goal import Goal
-from tuner.wrap.hints import complaint
+from tuner.wrap.hints import complaint, rangeless
 from tuner.wrap.knobs import Knob, find_knobs, knob_names, timed_knobs
 from tuner.wrap.nodes import make_runner
 from tuner.wrap.objective import Objective
@@ -58,6 +58,8 @@ class _Study:
         measure.kill_marked(f"{self._folder.marker}/")
         remove_worker_folders(self._folder.trials)
         self._require_other_names()
+        for warning in rangeless(request.program):
+            progress.warn(warning)
         self._own_knobs = [*timed_knobs(request.program.params), *request.knobs]
         # refuses unknown names
         find_knobs([], 1, [], own=self._own_knobs, without=request.without)
