@@ -34,8 +34,11 @@ __all__ = [
     "wait_for_slots",
 ]
 CORES = sorted(os.sched_getaffinity(0))[:2]
+_TRIES = 3
 on_two_nodes = [
     pytest.mark.slow,
+    # one after the other: Ray gives a node 30 s to start, which several at once may need
+    pytest.mark.xdist_group("two-nodes"),
     pytest.mark.skipif(len(CORES) < 2, reason="two nodes want two CPUs"),
     # Ray leaves sockets and pipes to the garbage collector
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -51,11 +54,26 @@ def fixture_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**OWN, "TUNER_HOME": str(tmp_path_factory.mktemp("nodes"))}.items():
             patch.setenv(name, value)
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-        made.add_node(num_cpus=1)
+        made = _started()
     yield made
     ray.shutdown()
     made.shutdown()
+
+
+def _started() -> Cluster:
+    """Start two nodes; again if one takes longer than Ray waits, as on a busy machine."""
+    for left in reversed(range(_TRIES)):
+        made = Cluster()
+        try:
+            made.add_node(num_cpus=1)
+            made.add_node(num_cpus=1)
+        except Exception as error:
+            made.shutdown()
+            if "timed out" not in str(error).lower() or not left:
+                raise
+        else:
+            break
+    return made
 
 
 @pytest.fixture(scope="module", name="networks")

@@ -107,7 +107,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for each in items:
         fixtures = each._fixtureinfo.name2fixturedefs.values()
         unit = each.nodeid
-        if any(used[-1].scope == "module" for used in fixtures):
+        if group := each.get_closest_marker("xdist_group"):
+            unit = group.args[0]
+        elif any(used[-1].scope == "module" for used in fixtures):
             unit = each.nodeid.partition("::")[0]
             each.add_marker(pytest.mark.xdist_group(unit))
         units.setdefault(unit, []).append(each)
