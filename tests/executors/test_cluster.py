@@ -166,7 +166,7 @@ def three_nodes(monkeypatch) -> None:
         wait_for_slots(made, 3)
         return made
 
-    monkeypatch.setattr("tuner.study.study.RayExecutor", opened)
+    monkeypatch.setattr("tuner.study.parts.RayExecutor", opened)
 
 
 def once_it_trains(home, change) -> threading.Thread:
