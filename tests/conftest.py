@@ -96,6 +96,9 @@ def chosen_frameworks(config: pytest.Config, path: str | None = None) -> list[st
     return [name for name in list_frameworks(path) if chosen == [""] or name in chosen]
 
 
+_SLOW_LIMIT_S = 180.0  # of each at least, as a busy machine must not fail it
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that share a fixture in one worker; begin with what may take longest.
@@ -119,6 +122,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return not slow, -sum(map(_limit_s, unit))
 
     items[:] = itertools.chain.from_iterable(sorted(units.values(), key=rank))
+    for each in items:
+        if each.get_closest_marker("slow") and _limit_s(each) < _SLOW_LIMIT_S:
+            each.add_marker(pytest.mark.timeout(_SLOW_LIMIT_S), append=False)
 
 
 def _limit_s(item: pytest.Item) -> float:
