@@ -61,7 +61,7 @@ def shell(home, tmp_path):
         (["budget.trialz=3"], 1, "trialz"),
         (["budget.trials=abc"], 1, "abc"),
         (["budget.trials=-1"], 2, "budget.trials must be at least 0, got -1"),
-        (["budget.time_s=0"], 2, "budget.time_s must be above 0, got 0"),
+        (["budget.time_s=0"], 2, "budget.time_s must be above 0 and finite, got 0"),
         (["objectives=[speed]"], 2, "unknown objective 'speed'"),
         (["constraints=memory<3"], 2, "write name<=number"),
         (["executor.cores=99"], 2, "executor.cores '99'"),

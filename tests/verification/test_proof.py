@@ -30,6 +30,7 @@ from tests.verify_samples import (
 from tuner.config.schema import VerifyConfig
 from tuner.values.trial import SideBySide, TrialStatus
 from tuner.values.verified import Role, answers_of
+from tuner.verification.noninferiority import usual_deviation
 from tuner.verification.plan import Entrant
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
@@ -156,7 +157,9 @@ def test_a_further_run_varies_more_than_the_mean_of_the_runs():
     assert found.job_time_s.high == pytest.approx(math.exp(np.mean(logs) + wide))
     # on the same images: their choice is no part of it
     reached = [run.test_accuracy for run in own]
-    half = quantile * np.std(reached, ddof=1) * math.sqrt(1 + 1 / 5)
+    usual = usual_deviation(found.test_accuracy.value, plan.test_images)  # counts as four runs
+    deviation = math.sqrt((usual**2 + np.var(reached, ddof=1)) / 2)
+    half = stats.t.ppf(0.975, 8) * deviation * math.sqrt(1 + 1 / 5)
     assert found.job_accuracy.low == pytest.approx(np.mean(reached) - half)
     assert found.job_accuracy.value == found.test_accuracy.value
 
