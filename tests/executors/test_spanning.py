@@ -40,7 +40,7 @@ from tuner.study.preparation import load_space
 from tuner.study.study import tune
 from tuner.trials.setup import core_sets, fetch, host_facts, make_setup
 from tuner.values.errors import ConfigError
-from tuner.values.trial import Trial, TrialResult, TrialStatus
+from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
 
 pytestmark = [*on_two_nodes, pytest.mark.timeout(240)]
 
@@ -50,6 +50,7 @@ WORKER = f"""
 import os
 import signal
 import socket
+import threading
 import time
 import worker_api
 import worker_group
@@ -88,6 +89,11 @@ def receive(line):
         got += len(part)
 
 
+def serve(line):
+    receive(line)
+    line.sendall(b"x" * SIZE)
+
+
 def prepare(trial):
     if trial.fault == "late" and trial.rank:
         time.sleep(30)
@@ -109,6 +115,13 @@ def prepare(trial):
             for line in lines:
                 line.sendall(b"x" * SIZE)
                 receive(line)
+        if trial.fault == "owing" and done[0] == trial.iterations:
+            if trial.rank:
+                time.sleep(1)
+                lines[0].sendall(b"x" * SIZE)
+                receive(lines[0])
+            else:
+                threading.Thread(target=serve, args=lines).start()
         return 1.0 / done[0]
 
     def evaluate(split):
@@ -252,6 +265,14 @@ def test_a_session_keeps_its_group(bed):
     assert alive(bed.marker) == []
 
 
+def test_the_first_node_serves_the_others_to_their_end(bed):
+    params = {**bed.default, "nodes": 2, "iterations": 50, "fault": "owing"}
+    with bed.executor.session(params) as session:
+        for number in (1, 2):
+            result = session.run(Trial(number, params, time_limit_s=60.0))
+            assert result.status is TrialStatus.COMPLETE, result.reason
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "reason"),
     [
@@ -299,6 +320,24 @@ def test_it_learns_on_two_nodes_what_it_learns_on_one(cluster, tmp_path, name):
     assert two.status is TrialStatus.COMPLETE, (two.reason, two.log_tail)
     assert two.versions["workers"] == "2"
     assert two.val_accuracy == pytest.approx(one.val_accuracy, abs=0.005)
+    assert alive(bed.marker) == []
+
+
+@pytest.mark.runtime
+def test_a_session_of_it_trains_on_two_nodes_time_and_again(cluster, tmp_path, name):
+    config = make_config(name, None, cluster)
+    config.model = "lenet"
+    ensure_installed(find_runtime(config.framework))
+    bed = Bed(config, tmp_path)
+    try:
+        params = {**bed.default, "nodes": 2, "threads": 1, "iterations": 3}
+        with bed.executor.session(params) as session:
+            for number in range(20):
+                trial = Trial(number, params, kind=TrialKind.PROBE, time_limit_s=60.0)
+                result = session.run(trial)
+                assert result.usable, (number, result.reason)
+    finally:
+        bed.executor.close()
     assert alive(bed.marker) == []
 
 

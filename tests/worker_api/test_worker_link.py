@@ -53,20 +53,67 @@ except worker_group.Broken as error:
     say(str(error))
 """
 
+ENDING = """
+import os
+import sys
+import time
+import worker_api
+import worker_group
+
+TRAINED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "trained")
+
+
+def train(count):
+    if worker_group.RANK == int(os.environ["LATE"]):
+        time.sleep(float(os.environ["LATE_S"]))
+    os.mkdir(os.path.join(TRAINED, str(worker_group.RANK)))
+
+
+def say(text):
+    sys.stdout.write(text + "\\n")
+    sys.stdout.flush()
+
+
+worker_group.start()
+if worker_group.RANK != worker_group.FIRST:
+    worker_group.follow(lambda folder: train)
+    sys.exit()
+worker_group.watch(say)
+worker_group.say("trial", "one")
+together = worker_group.led(train)
+for count in worker_group.steps(lambda: None) if worker_group.FIRST else [7]:
+    together(count)
+worker_group.say("end")
+try:
+    worker_group.finish(lambda: None)
+    say(" ".join(sorted(os.listdir(TRAINED))))
+except worker_group.Broken as error:
+    say(str(error))
+sys.stdin.readline()
+worker_group.end()
+"""
+
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def start(python: str, tmp_path: Path) -> Iterator[Start]:  # noqa: F811 - the fixture
     """Starts the first worker of a node, of two with so many workers each."""
-    script = tmp_path / "first.py"
-    script.write_text(SCRIPT)
+    scripts = {SCRIPT: tmp_path / "first.py", ENDING: tmp_path / "ending.py"}
+    for text, script in scripts.items():
+        script.write_text(text)
+    (tmp_path / "trained").mkdir()
     control = f"127.0.0.1:{free_port('127.0.0.1')}"
 
     with contextlib.ExitStack() as stack:
 
         def begin(
-            first: int, each: int = 1, token: str = "right", *words: str
+            first: int,
+            each: int = 1,
+            token: str = "right",
+            *words: str,
+            text: str = SCRIPT,
+            **variables: str,
         ) -> subprocess.Popen[str]:
             own = {
                 "TUNER_WORKERS": str(2 * each),
@@ -77,11 +124,11 @@ def start(python: str, tmp_path: Path) -> Iterator[Start]:  # noqa: F811 - the f
                 "TUNER_TOKEN": token,
             }
             process = subprocess.Popen(
-                [python, "-B", str(script), *words],
+                [python, "-B", str(scripts[text]), *words],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env=environment() | own,
+                env=environment() | own | variables,
             )
             stack.enter_context(process)
             stack.callback(process.kill)
@@ -155,3 +202,24 @@ def test_nodes_that_do_not_meet_say_so(start, rank, why):
     said = heard(alone)
     assert said.startswith("the 2 workers did not meet: ")
     assert why in said
+
+
+@pytest.mark.parametrize("late", ["1", "2", "3"])
+def test_no_node_is_done_before_all_workers_are(start, late):
+    given = {"each": 2, "text": ENDING, "LATE": late, "LATE_S": "0.5"}
+    nodes = [start(0, **given), start(2, **given)]
+    for each in nodes:
+        assert heard(each) == "0 1 2 3", "who has trained the last step"
+    for each in nodes:
+        each.stdin.close()
+        assert each.wait() == 0
+
+
+def test_one_that_dies_while_it_is_waited_for_is_named(start, tmp_path):
+    given = {"text": ENDING, "LATE": "1", "LATE_S": "60"}
+    first, second = start(0, **given), start(1, **given)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "trained/0").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(second.pid, signal.SIGKILL)
+    assert heard(first) == "worker 2 of 2 on 127.0.0.1 died"

@@ -270,6 +270,8 @@ def _run(trial, prepare, chunk, report, versions, began):
         start = clock()
         tested = trial.judge(evaluate, "test")
         test_s = clock() - start
+    seen = {"iteration": last["iteration"], "train_time_s": last["train_time_s"]}
+    worker_group.finish(lambda: trial.progress(**seen))
     trial.emit(
         "result",
         trial.figures(last["validated"], tested),

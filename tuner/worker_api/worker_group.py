@@ -9,7 +9,9 @@ live as long as the first does, which tells them on their stdin what to do:
     end              the trial is over
 
 Of a group that spans nodes, the host starts the first on each node. It starts the others there,
-and does what the first of all says by ``worker_link``.
+and does what the first of all says by ``worker_link``. No node answers its host before all workers
+of all nodes have trained their last step: the host then stops its processes, which another node
+may still wait for, such as a server of parameters or a neighbour in a ring.
 
 A framework may need helpers besides, such as a server of parameters. All end with the first.
 
@@ -21,6 +23,7 @@ import ctypes
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -40,8 +43,9 @@ _END_S = 5.0  # for others to end by themselves
 _HELPER = -1  # rank of all helpers
 _PR_SET_PDEATHSIG = 1  # of prctl.h
 _PLACES = "TUNER_PLACES"
+_DONE = "done"  # what a node says once all its workers have trained the last step
 _others, _helpers, _links = [], [], []
-_names = {}
+_names, _lines = {}, {}
 _ending = threading.Event()
 
 
@@ -99,13 +103,15 @@ def places():
 
 
 def _started(name, rank, **environment):
+    line, its = socket.socketpair()  # not a pipe: it answers by its stdin, see ``finish``
     process = subprocess.Popen(
         [sys.executable] + ["-B"] * sys.dont_write_bytecode + [sys.argv[0]],
-        stdin=subprocess.PIPE,
+        stdin=its,
         env=dict(os.environ, TUNER_RANK=str(rank), **environment),
-        close_fds=True,  # else each keeps the pipes of those before it open
+        close_fds=True,  # else each keeps the lines of those before it open
     )
-    _names[process] = name
+    its.close()
+    _names[process], _lines[process] = name, line
     return process
 
 
@@ -152,8 +158,7 @@ def say(*words):
     line = (text + "\n").encode("utf-8")
     for other in _others:
         with _dead_or_alive():
-            other.stdin.write(line)
-            other.stdin.flush()
+            _lines[other].sendall(line)
 
 
 @contextlib.contextmanager
@@ -162,7 +167,7 @@ def _dead_or_alive():
     try:
         yield
     except EnvironmentError as error:
-        if error.errno != errno.EPIPE:
+        if error.errno not in (errno.EPIPE, errno.ECONNRESET):
             raise
 
 
@@ -189,6 +194,8 @@ def follow(prepare):
             step(int(rest))
         else:
             step = None  # frees its memory
+            if SPAN.nodes > 1:
+                os.write(sys.stdin.fileno(), b".")
 
 
 def steps(idle):
@@ -196,13 +203,43 @@ def steps(idle):
 
     Calls ``idle()`` at times while it says nothing.
     """
-    for line in _links[0].lines(idle):
+    for line in _heard(_links[0], idle):
         word, _, rest = line.partition(" ")
         if word == "end":
             return
         if word == "step":
             yield int(rest)
-    raise Broken(_links[0].fault() or "%s ended" % _links[0].name)
+
+
+def _heard(link, idle):
+    """Yield what another node says; raise ``Broken`` if it ends."""
+    for line in link.lines(idle):
+        yield line
+    raise Broken(link.fault() or "%s ended" % link.name)
+
+
+def finish(idle):
+    """Wait until all workers of a group that spans nodes have trained the last step.
+
+    To be called by the first of each node after it has said ``end``. Calls ``idle()`` at times
+    while another node says nothing, and not while a worker of this node does: that would hide that
+    it hangs.
+    """
+    if not _links:
+        return
+    for other in _others:
+        answer = b""
+        with _dead_or_alive():
+            answer = _lines[other].recv(1)
+        if not answer:
+            raise Broken("%s ended" % _names[other])
+    if FIRST:
+        _links[0].say(_DONE)
+    for link in _links:
+        next(_heard(link, idle))
+    if not FIRST:
+        for link in _links:
+            link.say(_DONE)
 
 
 @contextlib.contextmanager
@@ -221,8 +258,7 @@ def end():
     for link in _links:
         link.close()
     for other in _others:
-        with _dead_or_alive():
-            other.stdin.close()
+        _lines[other].close()
     deadline = time.time() + _END_S
     for other in _others:
         while other.poll() is None and time.time() < deadline:

@@ -2,7 +2,7 @@
 
 The very first listens on its node's address. Each other connects, proves by a token that it was
 started for this group, and says where the workers of its node may listen; it is told the places of
-all. From then on the first sends lines, and each other reads them.
+all. From then on the first sends lines, and each other reads them and answers at a trial's end.
 
 Whether the other side lives is what the kernel knows of the connection: it ends with the process,
 and answers for one that is stopped. Nothing is encrypted.
