@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from tuner.search import Target
@@ -36,7 +37,7 @@ def test_a_target_is_within_the_margin_of_the_default():
 @pytest.mark.parametrize("noisier", [{"noise": 0.2}, {"deviation": 0.003}])
 def test_noise_makes_it_harder(noisier):
     assert changed(**noisier).log_error < TARGET.log_error
-    assert changed(**noisier).spread > TARGET.spread
+    assert changed(**noisier).by_seeds > TARGET.by_seeds
 
 
 def test_a_larger_test_split_is_less_noisy_than_the_looks_at_validation():
@@ -47,7 +48,7 @@ def test_a_larger_test_split_is_less_noisy_than_the_looks_at_validation():
 def test_what_the_images_of_a_split_cause_falls_with_their_number():
     assert TARGET.own_of(5_000) == pytest.approx(2 * TARGET.own_of(20_000))
     assert TARGET.own_of(0) == 0.0
-    assert changed(val_images=0).spread < TARGET.spread, "nothing is known of the split"
+    assert changed(val_images=0).between_splits == 0, "nothing is known of the split"
     assert changed(test_accuracy=0.9, val_accuracy=0.9).own_of(5_000) < TARGET.own_of(5_000)
 
 
@@ -63,9 +64,23 @@ def test_of_a_text_the_target_is_a_perplexity():
     assert 120.0 < math.exp(TEXT.log_error) < 120.0 * 1.01
     assert math.exp(dataclasses.replace(TEXT, margin=0.0).log_error) < 120.0
     assert TEXT.by_test == pytest.approx(120 / 115)
-    assert 0 < TEXT.spread < 0.02, "a part of a perplexity"
+    assert 0 < math.hypot(TEXT.by_seeds, TEXT.between_splits) < 0.02, "a part of a perplexity"
 
 
 def test_errors_on_the_test_split_are_put_to_the_scale_of_validation():
     assert TARGET.by_test == pytest.approx(0.0088 / 0.0091)
     assert 0 < changed(test_accuracy=1.0).by_test < 100
+
+
+def test_what_seems_as_accurate_as_the_default_is_mostly_not_quite():
+    sure, guessed = np.array([1e-6]), np.array([0.2])
+    at_target = np.array([TARGET.log_error])
+    known = changed(val_images=10**9, test_images=10**9)
+    assert known.chances(np.array([known.log_error]), sure)[0] == pytest.approx(0.5, abs=0.01)
+    assert TARGET.chances(at_target, guessed)[0] < TARGET.chances(at_target, sure)[0] < 0.5
+    assert TARGET.chances(at_target - 0.5, sure)[0] > 0.9, "what is far better is believed"
+
+
+def test_of_a_text_nothing_is_known_before():
+    at_target = np.array([TEXT.log_error])
+    assert TEXT.chances(at_target, np.array([0.1]))[0] == pytest.approx(0.5)
