@@ -75,6 +75,8 @@ def shell(home, tmp_path):
         (["frobnicate"], 2, "unknown command 'frobnicate'"),
         (["recommend", "speed=3"], 2, "unknown word 'speed=3'"),
         (["recommend", "max_train_time_s=soon"], 2, "must be a number"),
+        (["recommend", "cores=1.5"], 2, "cores must be a whole number, got '1.5'"),
+        (["recommend", "program=train.py", "cores=2"], 2, "only objective=, format=, output="),
         (["recommend", "bandwidth=fast"], 2, "must be such as 100mbit or 10gbit, got 'fast'"),
         (["recommend", "latency_ms=5"], 2, "latency_ms=5 needs a bandwidth"),
         (["recommend"], 4, "no verified study"),

@@ -60,7 +60,7 @@ def _settings() -> dict[str, str]:
     return {
         "framework": "The framework to tune: " + ", ".join(list_frameworks()) + ".",
         "dataset": ", ".join(list_datasets()) + "; or dataset.path=~/pets",
-        "model": "default: the framework's own; the same: lenet, alexnet, vgg, resnet50, lstm.",
+        "model": "default: the framework's own; lenet, alexnet, vgg, resnet50, lstm: shared.",
         "budget": "About 12 minutes; quick: 2 minutes, thorough: 2 hours; or budget.time_s=1800.",
         "goal": "The fastest without loss of accuracy; accuracy: the most accurate.",
         "constraints": "Limits such as 'constraints=[peak_memory_mb<=2048]'.",

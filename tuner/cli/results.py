@@ -117,7 +117,8 @@ def _require_no_limits(asked: Mapping[str, object]) -> None:
     others = sorted(asked.keys() - {"program", "objective", "output", "tracking_uri"})
     if others:
         raise ConfigError(
-            f"{others[0]}= does not go with program=; only objective=, output= and tracking_uri="
+            f"{others[0]}= does not go with program=; only objective=, format=, output= and "
+            "tracking_uri="
         )
 
 

@@ -25,7 +25,8 @@ def read_words(words: Sequence[str], known: Mapping[str, Parser]) -> dict[str, A
         except ConfigError:
             raise
         except ValueError:
-            raise ConfigError(f"{name} must be a number, got {text!r}") from None
+            kind = "a whole number" if known[name] is int else "a number"
+            raise ConfigError(f"{name} must be {kind}, got {text!r}") from None
     return values
 
 
