@@ -37,9 +37,9 @@ def wrap_command(words: Sequence[str]) -> int:
     with the program as it is. The same command resumes an interrupted study.
 
     Steps are counted by the program's own reports (TUNER_REPORT, see docs/wrap.md), or by a hook
-    in PyTorch, Keras, XGBoost, LightGBM, scikit-learn, MXNet and Chainer; else --step finds them
-    in its output. Then runs are cut short, and a study takes 5 minutes. Without steps, whole runs
-    are compared, and a study takes as long as ten of them.
+    in PyTorch, Keras, XGBoost, LightGBM, scikit-learn's neural networks, MXNet's Gluon and
+    Chainer; else --step finds them in its output. Then runs are cut short, and a study takes 5
+    minutes. Without steps, whole runs are compared, and a study takes as long as ten of them.
 
     Params are searched at the best setting, by whole runs. They come from options such as
     --lr 'log(1e-4, 1e-1)', or from a tuner.yaml beside the program. The program as it is runs
@@ -170,7 +170,7 @@ def _executor(options: argparse.Namespace) -> ExecutorConfig:
 
 def _require_command(words: Sequence[str]) -> None:
     """Raise ``ConfigError`` unless a command follows ``--``."""
-    if "--" not in words or words[-1] == "--":
+    if "--" not in words[:-1]:
         raise ConfigError(
             "the program's command is missing; write it after --: "
             "python -m tuner wrap -- python train.py"
@@ -199,7 +199,11 @@ def _require_no_ranges(options: argparse.Namespace) -> None:
 
 def _normal(path: str) -> Path:
     """Return an absolute path without ``..``, which would lead out of a folder that is shown."""
-    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - keeps links
+    return Path(os.path.abspath(_at_home(path)))  # noqa: PTH100 - keeps links
+
+
+def _at_home(path: str) -> str:
+    return os.path.expanduser(path)  # noqa: PTH111 - takes a user that there is not
 
 
 def _is_file(path: Path) -> bool:
@@ -249,7 +253,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
         executor=_executor(options),
         knobs=tuple(map(parse_knob, options.knob)),
         without=tuple(options.without),
-        output=Path(options.output),
+        output=Path(_at_home(options.output)),
         tracking_uri=options.tracking_uri,
         fresh=options.restart,
     )
