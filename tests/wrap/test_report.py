@@ -11,6 +11,7 @@ from tests.wrap.samples import run
 from tuner.values.trial import TrialKind
 from tuner.wrap import result as results
 from tuner.wrap.comparison import compare
+from tuner.wrap.descent import Effect
 from tuner.wrap.goal import Goal
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
@@ -51,6 +52,20 @@ def found(changed: tuple[float, ...], goal: Goal) -> WrapResult:
 )
 def test_a_claim_of_no_loss_names_what_counts_as_none(changed, goal, said):
     assert accuracy(found(changed, goal)).endswith(said)
+
+
+def test_what_was_read_and_not_proven_is_not_called_unchecked():
+    read = run(2.0, accuracy=0.99, kind=TrialKind.DEFAULT, number=0)
+    told = dataclasses.replace(found(OWN, Goal()), tested=[], runs=[read])
+    assert accuracy(told) == "accuracy was read, but nothing is proven of it"
+    unread = dataclasses.replace(told, runs=[dataclasses.replace(read, val_accuracy=None)])
+    assert accuracy(unread) == "speed only; accuracy not checked"
+
+
+def test_a_long_name_of_a_knob_stays_apart_from_what_it_changed():
+    name = "DNNL_PRIMITIVE_CACHE_CAPACITY"
+    told = dataclasses.replace(found(OWN, Goal()), effects=[Effect(name, None, 1.0)])
+    assert f"  {name}  no effect\n" in describe(told)
 
 
 def test_a_step_that_was_never_seen_is_named():

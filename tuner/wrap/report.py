@@ -97,6 +97,8 @@ def accuracy(result: WrapResult) -> str:
 
 def _kept(result: WrapResult, proof: Proof | None) -> str:
     goal = result.program.goal
+    if proof is None and any(goal.of(each) is not None for each in result.runs):
+        return f"{goal.name} was read, but nothing is proven of it"
     if proof is None or proof.reached is None:
         checked = "speed" if result.objective is Objective.TIME else result.objective.used
         return f"{checked} only; accuracy not checked"
@@ -271,11 +273,12 @@ def _knobs(result: WrapResult) -> Iterator[str]:
     if not result.effects:
         return
     yield "What mattered (one run of each setting, so a hint and no proof):"
+    width = 2 + max(len(each.knob) for each in result.effects)
     for each in sorted(result.effects, key=lambda each: -each.gain):
         if each.value is None:
-            yield f"  {each.knob:<24}no effect"
+            yield f"  {each.knob:<{width}}no effect"
         else:
-            yield f"  {each.knob:<24}{each.gain:.2f} {_times(result)} with {each.value}"
+            yield f"  {each.knob:<{width}}{each.gain:.2f} {_times(result)} with {each.value}"
 
 
 def _settings(result: WrapResult) -> Iterator[str]:
