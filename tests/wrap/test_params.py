@@ -111,6 +111,7 @@ def test_a_wrong_range_gets_one_line(spec, said):
         ("[", "cannot be read"),
         ("- 1", "cannot be read"),
         ("nonsense: 1", "must have these entries alone: params, default, start"),
+        ("start: {lr: 3}", "start is a list of tables"),
         ("params: {lr: 3}", "param lr must be a table"),
         ("params: {lr: {type: x}}", "param lr.type must be int"),
         ("params: {seed: {type: int, low: 1, high: 2}}", "'seed' is no name of a param"),

@@ -146,7 +146,10 @@ def _read_file(file: Path) -> dict[str, Any]:
         first = str(error).splitlines()[0]
         raise ConfigError(f"{file} cannot be read: {first}") from error
     if not shaped:
-        raise ConfigError(f"{file} must have these entries alone: params, default, start")
+        raise ConfigError(
+            f"{file} must have these entries alone: params, default, start; the first two are "
+            "tables, start is a list of tables"
+        )
     return dict(raw)
 
 
