@@ -336,6 +336,7 @@ def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, w
         (["--threads", "int(1, 3)", "--", "true"], 2, "the param threads has the name of a knob"),
         (["--margin", "0", "--", "true"], 2, "--margin must be a number above 0, got 0"),
         (["--", "true", "a/" * 300], 2, "loads no library of known settings"),
+        (["--", "true", "--"], 2, "loads no library of known settings"),
         (["--minimize", "a", "--maximize", "b", "--", "true"], 2, "not allowed with argument"),
         (["--margin", "-1", "--", "true"], 2, "--margin must be a number above 0, got -1"),
         (["--metric", "acc", "--", "true"], 2, "has no group named accuracy"),
@@ -351,6 +352,7 @@ def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, w
         (["--objective", "int(1, 3)", "--", "true"], 2, "--objective is an option of its own"),
         (["--cores", "0-99", "--", "true"], 2, "99"),
         (["--allow-read", "/no/such", "--", "true"], 2, "there is no such file or folder"),
+        (["--allow-read", "~no-such-user", "--", "true"], 2, "there is no such file or folder"),
         (["--without", "x", "--", "true"], 2, "there is no knob 'x'; choose from"),
         (["--", "no-such-program"], 2, "no-such-program was not found"),
         (["--", "false"], 4, "the program does not run as it is: CRASHED"),
@@ -363,6 +365,27 @@ def test_a_wrong_command_gets_one_line(wrap, words, code, said):
     done = wrap(*words)
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--without", "threads")])
+def test_a_param_that_changes_the_time_alone_needs_a_name_that_no_knob_has(folder, wrap, words):
+    threads = "{type: categorical, choices: [1, 2], affects: time}"
+    (folder / "tuner.yaml").write_text(f"params: {{threads: {threads}}}")
+    done = wrap(*words, "--", "true")
+    assert done.returncode == 2
+    said = "error: the param threads has the name of a knob; give it another one\n"
+    assert done.stderr == said
+
+
+def test_a_first_run_that_cannot_be_read_any_more_gets_one_line(folder, home, wrap):
+    words = ("--budget", "5", *KNOB, "--", sys.executable, "train.py")
+    assert wrap(*words).returncode == 0
+    (kept,) = home.glob("studies/*/trials/default-0000/result.json")
+    kept.write_text("{}")
+    done = wrap(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be read any more; --restart starts over" in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 

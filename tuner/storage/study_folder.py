@@ -215,8 +215,8 @@ class StudyFolder:
             self.trials.mkdir(parents=True, exist_ok=True)
         except Timeout:
             raise ConfigError(
-                f"study {path.name} is being run by another process; wait for its end, "
-                "or give this one another seed or another folder (output=)"
+                f"study {path.name} is being run by another process; wait for its end "
+                "(a study of a framework may also have another seed=, or another output=)"
             ) from None
         except OSError as error:
             raise _unwritable(path, error) from error
@@ -251,7 +251,8 @@ class StudyFolder:
             return {}
         except ValueError as error:
             raise StorageError(
-                f"{self.path / STUDY} is damaged ({error}); resume=restart starts over"
+                f"{self.path / STUDY} is damaged ({error}); resume=restart starts over "
+                "(--restart of wrap)"
             ) from error
 
     @property

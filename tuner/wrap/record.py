@@ -15,6 +15,7 @@ from tuner.storage.study_folder import StudyFolder, home_id, write_atomically
 from tuner.tracking import PROGRAM_FRONT, PROGRAMS, Outbox, Tracker, default_tracking_uri
 from tuner.trials.setup import core_sets
 from tuner.values.addresses import without_password
+from tuner.values.errors import StorageError
 from tuner.values.trial import TrialKind, TrialResult
 from tuner.wrap.knobs import all_knobs
 from tuner.wrap.report import answer, describe, document
@@ -70,7 +71,7 @@ class Record:
             identity["executor"] = dataclasses.asdict(request.executor)
         text = json.dumps(identity, sort_keys=True, default=str)
         self.id = hashlib.sha256(text.encode()).hexdigest()[:10]
-        output = request.output.expanduser().absolute()
+        output = request.output.absolute()
         self.folder = StudyFolder(tuner_home() / "studies" / self.id, fresh=request.fresh)
         on_exit.callback(self.folder.close)
         self._tracker = Tracker(
@@ -98,8 +99,17 @@ class Record:
 
     @property
     def first(self) -> TrialResult:
-        """The run of the program as it is, once it has ended."""
-        return self.folder.results(TrialKind.DEFAULT)[0]
+        """The run of the program as it is, once it has ended.
+
+        Raises:
+            StorageError: If its result was lost.
+        """
+        kept = self.folder.results(TrialKind.DEFAULT)
+        if not kept:  # what follows was measured in the steps that were chosen by it
+            raise StorageError(
+                f"the first run of study {self.id} cannot be read any more; --restart starts over"
+            )
+        return kept[0]
 
     @property
     def reached(self) -> float | None:

@@ -153,12 +153,14 @@ class _Study:
 
     def _require_other_names(self) -> None:
         """Raise ``ConfigError`` if a param has the name of a knob."""
-        request = self._request
-        knobs = {*knob_names(), *(each.name for each in request.knobs)} - {*request.without}
-        if clash := knobs & request.program.params.names:
+        request, params = self._request, self._request.program.params
+        knobs = {*knob_names(), *(each.name for each in request.knobs)}
+        without = {*request.without} - params.timed.keys()  # those are knobs themselves
+        if clash := (knobs & params.names) - without:
+            name = min(clash)
+            or_without = "" if name in params.timed else f", or add --without {name}"
             raise ConfigError(
-                f"the param {min(clash)} has the name of a knob; give it another one, or add "
-                f"--without {min(clash)}"
+                f"the param {name} has the name of a knob; give it another one{or_without}"
             )
 
     def _require_quality(self) -> None:
