@@ -3,8 +3,9 @@
 Nothing is claimed from the search itself, because its figures were chosen for being good. Here
 every round runs each configuration once, in rotating order, so that a change of the machine's
 speed affects all of them. Times are compared round by round (paired t-test on logarithms).
-Accuracies are compared over seeds on the same test images, with the variance between seeds pooled
-over all configurations. ``tuner.verification.readings`` decides whether a candidate loses nothing.
+Accuracies are compared over seeds on the same test images, by the spread of the two between seeds;
+the interval of a single accuracy pools the variance of all configurations.
+``tuner.verification.readings`` decides whether a candidate loses nothing.
 """
 
 from __future__ import annotations
