@@ -39,7 +39,8 @@ from tuner import load_results, tune
 from tuner.config.schema import BudgetConfig, VerifyConfig
 from tuner.convergence.references import find_reference
 from tuner.executors.local import LocalExecutor
-from tuner.recommendation.evidence import Evidence, evidence_of
+from tuner.recommendation.evidence import Evidence
+from tuner.recommendation.reading import evidence_of
 from tuner.trials.session import run_trial
 from tuner.values.trial import Params, Trial, TrialKind
 from tuner.values.verified import Role, Verified

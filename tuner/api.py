@@ -38,10 +38,11 @@ from tuner.recommendation.choice import (
     fill_settings,
     recommend_fresh,
 )
-from tuner.recommendation.evidence import EXPIRES_AFTER_S, MARGIN, Evidence, evidence_of
+from tuner.recommendation.evidence import EXPIRES_AFTER_S, MARGIN, Evidence
 from tuner.recommendation.hosts import split_host
 from tuner.recommendation.layouts import LATENCY_MS, over_link
 from tuner.recommendation.programs import recommend_program as choose_for_program
+from tuner.recommendation.reading import evidence_of
 from tuner.recommendation.this_machine import ThisMachine
 from tuner.runtimes import find_runtime
 from tuner.study.preparation import standalone_setup

@@ -9,9 +9,10 @@ import pytest
 
 from tests.report_samples import DEFAULT_PARAMS, make_factored, make_grouped, make_study
 from tuner.recommendation.choice import Limits, recommend
-from tuner.recommendation.evidence import Evidence, evidence_of
+from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.hosts import split_host
 from tuner.recommendation.layouts import WORKERS, Layouts, over_link
+from tuner.recommendation.reading import evidence_of
 from tuner.report import front_json
 from tuner.tracking import StudyRecord
 from tuner.values.errors import DamagedStudy

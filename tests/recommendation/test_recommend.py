@@ -18,7 +18,9 @@ from tuner.api import answer, configuration, settings_template
 from tuner.cli.commands import run_command
 from tuner.config.catalogue import framework_folder, load_framework
 from tuner.recommendation.choice import Limits, fill_settings, recommend, recommend_fresh
-from tuner.recommendation.evidence import Evidence, answers_among, evidence_of
+from tuner.recommendation.evidence import Evidence
+from tuner.recommendation.reading import evidence_of
+from tuner.recommendation.study_answers import answers_among
 from tuner.report import front_json
 from tuner.tracking import StudyRecord
 from tuner.values.errors import ConfigError, NothingRecommended

@@ -16,7 +16,8 @@ import yaml
 from tests.conftest import MLFLOW, SYNTHETIC, add_database
 from tests.report_samples import make_study
 from tests.served import Client, keep, served_here
-from tuner.recommendation.evidence import Evidence, evidence_of
+from tuner.recommendation.evidence import Evidence
+from tuner.recommendation.reading import evidence_of
 from tuner.service.app import make_app
 from tuner.service.claims import FALSE_ALARM_AFTER, Outcome, Promised, has_drifted
 from tuner.service.jobs import Jobs

@@ -25,7 +25,7 @@ from tests.served import Service, keep, served_here
 from tuner.api import recommend
 from tuner.config.catalogue import load_framework
 from tuner.measure import machine_facts, parse_cores
-from tuner.recommendation.evidence import evidence_of
+from tuner.recommendation.reading import evidence_of
 from tuner.runtimes import find_runtime
 from tuner.service.answers import front_points
 from tuner.service.app import make_app

@@ -8,7 +8,8 @@ import pytest
 
 from tests.exchange_samples import grouped_config
 from tuner.config.schema import BudgetConfig, SearchConfig, VerifyConfig
-from tuner.recommendation.evidence import answers_among, evidence_of
+from tuner.recommendation.reading import evidence_of
+from tuner.recommendation.study_answers import answers_among
 from tuner.report.front import front_json
 from tuner.study.preparation import results_place
 from tuner.study.study import tune

@@ -17,7 +17,7 @@ from tuner.api import recommend
 from tuner.config.schema import DatasetConfig, SearchConfig, VerifyConfig
 from tuner.progress.wording import describe_outcome
 from tuner.recommendation.choice import Limits
-from tuner.recommendation.evidence import evidence_of
+from tuner.recommendation.reading import evidence_of
 from tuner.report import print_summary
 from tuner.study.preparation import results_place
 from tuner.study.study import tune

@@ -24,7 +24,7 @@ from tuner.config.catalogue import load_framework
 from tuner.config.schema import BlasConfig, BudgetConfig, SamplerConfig, SearchConfig, VerifyConfig
 from tuner.measure import Claim, marked_processes, parse_cores
 from tuner.progress import StudyProgress
-from tuner.recommendation.evidence import evidence_of
+from tuner.recommendation.reading import evidence_of
 from tuner.report.wording import footnotes
 from tuner.study.preparation import results_place
 from tuner.study.study import tune

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from tuner.config.schema import VerifyConfig
-from tuner.measure import fingerprint
 from tuner.recommendation.layouts import Layouts
-from tuner.tracking import StudyRecord
-from tuner.values.errors import DamagedStudy
 from tuner.values.exchange import changes
 from tuner.values.quality import ACCURACY, Quality
 from tuner.values.trial import Interval, Params, group_size
@@ -28,7 +25,7 @@ EXPIRES_AFTER_S = 90 * 86400.0
 
 @dataclass(frozen=True)
 class Evidence:
-    """One verified configuration, as read back from MLflow.
+    """One verified configuration, as its study recorded it.
 
     Attributes:
         params: Params to run with.
@@ -337,101 +334,3 @@ def _interval(entry: Mapping[str, float | None]) -> Interval:
 def _runs(figures: Mapping[str, Any]) -> str:
     number = int(figures.get("full_runs", 1))
     return f"{number} run{'s' if number != 1 else ''}"
-
-
-def evidence_of(record: StudyRecord) -> list[Evidence]:
-    """Return the verified points of one study.
-
-    Raises:
-        DamagedStudy: If its ``front.json`` lacks or garbles something that an answer needs.
-    """
-    try:
-        _check(record.front)
-        found = _evidence_of(record)
-        for each in found:  # all that is read later must be there
-            each.summary()
-            _ = each.assurance, each.difference, each.default_accuracy
-            _ = each.job_time_s, each.job_figure
-    except Exception as error:  # whoever writes to MLflow writes any front.json
-        raise DamagedStudy(f"its front.json lacks or garbles {error}") from error
-    return found
-
-
-def _check(front: Mapping[str, Any]) -> None:
-    """Raise an error, of any kind, if an answer could not be read from a study's front."""
-    front["trials"].items()
-    fingerprint(front["machine"], front["runtime"])
-    for point in front.get("verified", []):
-        point["params"].items()
-        if not 0 < float(point["train_time_s"]["value"]) < math.inf:
-            raise ValueError("train_time_s")
-
-
-def _evidence_of(record: StudyRecord) -> list[Evidence]:
-    front = record.front
-    verified: Sequence[Mapping[str, Any]] = front.get("verified", [])
-    default = next((each for each in verified if each.get("comparison") is None), {})
-    cores = str(front["machine"].get("cores", "")).split()
-    data: Mapping[str, Any] = front.get("dataset_facts") or {}
-    layouts = Layouts.of(front)
-    said: Mapping[str, Any] = front.get("quality") or {}
-    quality = Quality(str(said.get("name", "accuracy")), int(said.get("words", 0)))
-    return [
-        Evidence(
-            params=point["params"],
-            figures=point,
-            run_ids=tuple(
-                record.run_ids[name] for name in point["runs"] if name in record.run_ids
-            ),
-            study=record.run_id,
-            framework=str(front.get("framework", "")),
-            model=str(front.get("model", "default")),
-            fingerprint=fingerprint(front["machine"], front["runtime"]),
-            measured_at=record.ended,
-            dataset=str(front.get("dataset", "")),
-            requested=record.requested,
-            cores=int(cores[0]) if cores and cores[0].isdecimal() else 0,
-            jobs_per_host=int(front["machine"].get("jobs_per_host", 1)),
-            default=default,
-            margin=quality.loss_of(float(front.get(f"{quality.name}_margin", MARGIN))),
-            quality=quality,
-            reference=str(front.get("reference") or ""),
-            default_part=str(front.get("default_part") or ""),
-            sandboxed=front["machine"].get("sandbox") != "off",
-            drift=record.drift,
-            drift_found=float(record.drift_found) if record.drift_found.isdecimal() else 0.0,
-            like=str(data.get("defaults_of", "")),
-            digest=str(data.get("digest", "")),
-            layouts=layouts,
-        )
-        for point in verified
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class StudyAnswers:
-    """The answers that one study proved; each is ``None`` if it is not proven.
-
-    Attributes:
-        no_loss: The fastest configuration that is faster than the default and loses nothing.
-        runtime_only: The default's own params at the fastest runtime setting, if faster.
-        most_accurate: The most accurate of those that are more accurate than the default.
-    """
-
-    no_loss: Evidence | None
-    runtime_only: Evidence | None
-    most_accurate: Evidence | None
-
-
-def answers_among(evidence: Sequence[Evidence]) -> StudyAnswers:
-    """Pick the answers among the points of one study, as ``verified.answers_of`` does."""
-    lossless = [each for each in evidence if each.is_faster and each.no_loss]
-    runtimes = [each for each in lossless if each.role == Role.RUNTIME_ONLY.value]
-    others = [each for each in evidence if not each.is_default]
-    compared = [each for each in others if each.role != Role.RUNTIME_ONLY.value]
-    better = [each for each in compared if each.is_best_of(len(compared))]
-    return StudyAnswers(
-        no_loss=max(lossless, key=lambda each: each.speedup.value, default=None),
-        runtime_only=max(runtimes, key=lambda each: each.speedup.value, default=None),
-        most_accurate=max(better, key=lambda each: each.accuracy, default=None),
-    )

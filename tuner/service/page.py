@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import jinja2
 
 from tuner import __version__
-from tuner.recommendation.evidence import Evidence, StudyAnswers, answers_among, shown
+from tuner.recommendation.evidence import Evidence, shown
+from tuner.recommendation.study_answers import StudyAnswers, answers_among
 from tuner.service.claims import Balance, Drift
 from tuner.service.jobs import COMPLETE, OPEN, StudyJob
 from tuner.service.records import Snapshot

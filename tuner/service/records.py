@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tuner.config.catalogue import list_datasets, load_dataset_config
-from tuner.recommendation.evidence import Evidence, evidence_of
+from tuner.recommendation.evidence import Evidence
+from tuner.recommendation.reading import evidence_of
 from tuner.recommendation.this_machine import ThisMachine
 from tuner.tracking import CROSS, StudyRecord, load_everything
 from tuner.values.errors import NothingRecommended, StorageAway, StorageError
