@@ -31,18 +31,13 @@ from tuner.config.validation import validate
 from tuner.convergence.references import Reference
 from tuner.measure import cpu_flags
 from tuner.progress import make_progress
-from tuner.recommendation.choice import (
-    PERPLEXITY_MARGIN,
-    Limits,
-    Recommendation,
-    fill_settings,
-    recommend_fresh,
-)
+from tuner.recommendation.choice import PERPLEXITY_MARGIN, Limits, Recommendation, recommend_fresh
 from tuner.recommendation.evidence import EXPIRES_AFTER_S, MARGIN, Evidence
 from tuner.recommendation.hosts import split_host
 from tuner.recommendation.layouts import LATENCY_MS, over_link
 from tuner.recommendation.programs import recommend_program as choose_for_program
 from tuner.recommendation.reading import evidence_of
+from tuner.recommendation.settings_file import fill_settings
 from tuner.recommendation.this_machine import ThisMachine
 from tuner.runtimes import find_runtime
 from tuner.study.preparation import standalone_setup

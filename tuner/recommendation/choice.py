@@ -1,8 +1,8 @@
 """Choice of the verified configuration that a job should run with, under limits.
 
-Everything here is pure except for reading templates. Only verified points are recommended:
-figures of the search are biased, as they were selected for being good. Unless asked otherwise, a
-point must be proven to lose no accuracy against the framework's default.
+Everything here is pure. Only verified points are recommended: figures of the search are biased, as
+they were selected for being good. Unless asked otherwise, a point must be proven to lose no
+accuracy against the framework's default.
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import string
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tuner.config.schema import VerifyConfig
 from tuner.recommendation.evidence import MARGIN, Evidence, shown
 from tuner.values.errors import ConfigError, NothingRecommended
 from tuner.values.quality import Quality
-from tuner.values.trial import Params, ParamValue
 
 OBJECTIVES = ("train_time_s", "accuracy", "memory_mb", "perplexity")
 PERPLEXITY_MARGIN = VerifyConfig.perplexity_margin
-_COSTS = ("max_train_time_s", "max_memory_mb", "max_workers")
 _LEARNT = {
     "accuracy": ("min_accuracy", "max_accuracy_loss"),
     "perplexity": ("max_perplexity", "max_perplexity_loss"),
@@ -105,7 +101,7 @@ class Limits:
 
     def words(self, quality: Quality, *names: str) -> str:
         """Format the named limits; without names, all that are set and a point can break."""
-        breakable = (*_COSTS[:2], *_LEARNT[quality.name], *_COSTS[2:])
+        breakable = "max_train_time_s", "max_memory_mb", *_LEARNT[quality.name], "max_workers"
         given = names or [name for name in breakable if getattr(self, name) is not None]
         return ", ".join(f"{name}={getattr(self, name):.12g}" for name in given)
 
@@ -193,8 +189,8 @@ def _undrifted(evidence: Sequence[Evidence]) -> list[Evidence]:
     found: dict[object, float] = {}
     for each in evidence:
         if each.drift:
-            place = _measured_how(each)
-            found[place] = max(each.drift_found, each.measured_at, found.get(place, 0.0))
+            how = _measured_how(each)
+            found[how] = max(each.drift_found, each.measured_at, found.get(how, 0.0))
     return [
         each for each in evidence if each.measured_at > found.get(_measured_how(each), -math.inf)
     ]
@@ -342,22 +338,3 @@ def _why_default(evidence: Sequence[Evidence], limits: Limits, objective: str) -
     if best.is_default:
         return note
     return f"{note}; {lost}=none would give {_costs(best)}, {best.difference}"
-
-
-def fill_settings(template: Path, params: Params) -> str:
-    """Return the framework's own settings file with ``params`` filled in.
-
-    ``$name`` is a param, ``$name_80pct`` is 80 % of it, rounded down.
-    """
-    text = template.read_text(encoding="utf-8")
-    return string.Template(text).safe_substitute(_Values(params))
-
-
-class _Values(dict[str, ParamValue]):
-    """Params by name, and their percentages."""
-
-    def __missing__(self, name: str) -> ParamValue:
-        param, _, percent = name.removesuffix("pct").rpartition("_")
-        if not name.endswith("pct") or not percent.isdecimal():
-            raise KeyError(name)
-        return int(self[param] or 0) * int(percent) // 100
