@@ -33,11 +33,11 @@ from tuner.measure import SCOPE, marked_processes
 from tuner.values.errors import ConfigError, RuntimeUnavailable
 from tuner.values.trial import Trial, TrialStatus
 from tuner.wrap import nodes
+from tuner.wrap.aim import Aim
 from tuner.wrap.nodes import Nodes, Order, ProgramSlot
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Brought, Program
 from tuner.wrap.request import Request
-from tuner.wrap.run import Aim
 
 pytestmark = [*on_two_nodes, pytest.mark.timeout(400)]
 

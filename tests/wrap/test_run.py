@@ -18,12 +18,13 @@ from tuner.measure import marked_processes, parse_cores
 from tuner.values.errors import ConfigError
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 from tuner.wrap import limits
+from tuner.wrap.aim import Aim
 from tuner.wrap.goal import Goal
 from tuner.wrap.hope import Hope
 from tuner.wrap.knobs import parse_knob
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
-from tuner.wrap.run import Aim, Runner
+from tuner.wrap.run import Runner
 from tuner.wrap.steps import Window
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]

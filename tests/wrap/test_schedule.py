@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.wrap.samples import run
+from tuner.wrap.aim import Seen
 from tuner.wrap.comparison import MIN_PAIRS
 from tuner.wrap.objective import Objective
 from tuner.wrap.params import ParamSpace, read_params
 from tuner.wrap.program import Program
 from tuner.wrap.request import Request
-from tuner.wrap.run import Seen
 from tuner.wrap.schedule import Schedule
 from tuner.wrap.steps import Window
 

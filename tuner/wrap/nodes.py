@@ -24,13 +24,14 @@ from tuner.progress import StudyProgress
 from tuner.trials.setup import core_sets
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.trial import Trial
+from tuner.wrap.aim import Aim, Ran, Seen
 from tuner.wrap.hints import telling
 from tuner.wrap.knobs import Knob
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Brought, Program
 from tuner.wrap.record import Record
 from tuner.wrap.request import Request
-from tuner.wrap.run import Aim, Ran, Runner, Seen
+from tuner.wrap.run import Runner
 
 _MAX_RUNS = 512  # at once
 _END_S = 10.0  # for runs that are cancelled

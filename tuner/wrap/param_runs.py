@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.values.trial import Params, TrialResult
+from tuner.wrap.aim import Aim
 from tuner.wrap.hope import Hope, at_pace
 from tuner.wrap.objective import Objective
 from tuner.wrap.param_search import ParamSearch
 from tuner.wrap.record import Record
 from tuner.wrap.request import Request
-from tuner.wrap.run import Aim
 from tuner.wrap.schedule import Schedule
 
 _SLACK = 0.1

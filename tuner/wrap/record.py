@@ -17,11 +17,11 @@ from tuner.trials.setup import core_sets
 from tuner.values.addresses import without_password
 from tuner.values.errors import StorageError
 from tuner.values.trial import TrialKind, TrialResult
+from tuner.wrap.aim import Seen
 from tuner.wrap.knobs import all_knobs
 from tuner.wrap.report import answer, describe, document
 from tuner.wrap.request import Request
 from tuner.wrap.result import WrapResult
-from tuner.wrap.run import Seen
 from tuner.wrap.steps import Window
 
 _KINDS = (TrialKind.DEFAULT, TrialKind.SEARCH, TrialKind.VERIFY)

@@ -1,138 +1,27 @@
-"""One run of a program: start it, watch it, measure it, and end it with all it started."""
+"""The runs of a program on this machine, one after the other, and what is kept of each."""
 
 from __future__ import annotations
 
-import math
 import os
-import select
-import signal
-import socket
-import subprocess
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from tuner.config.schema import MeasureConfig
-from tuner.measure import MARKER, ResourceMonitor, Usage, kill_marked, mapped_files
-from tuner.trials.custody import custody
-from tuner.trials.outcome import Failure
 from tuner.trials.protocol import log_tail
 from tuner.trials.worker_folder import WorkerFolder
-from tuner.values.errors import ProtocolError
-from tuner.values.trial import Trial, TrialResult, TrialStatus
-from tuner.wrap.ending import MAX_BYTES, death, measurement
-from tuner.wrap.hope import Hope
-from tuner.wrap.inside import environment, inside
-from tuner.wrap.knobs import PRELOAD, Knob, variables_of
-from tuner.wrap.limits import Limits
+from tuner.values.trial import Trial
+from tuner.wrap.aim import Aim, Ran
 from tuner.wrap.objective import Objective
-from tuner.wrap.program import STOP, Program, environment_of
-from tuner.wrap.spending import PSS_EVERY_S, Spending
-from tuner.wrap.steps import Progress, Window, choose_window, steady_s
+from tuner.wrap.watch import RunSetup, Watch
 
-_MAX_MAPPED = 20_000
-_POLL_S = 0.02
-_LEAST_S = 1.0  # of steps, for a program that is over before more were measured
-_GRACE_S = 2.0  # between telling a program to stop, SIGTERM and SIGKILL
 _KEPT_BYTES = 2**20  # of the output
-_WORSE = {
-    Objective.TIME: "slower than the best so far",
-    Objective.CPU: "uses more CPU time than the best so far",
-    Objective.MEMORY: "uses more memory than the best so far",
-}
-# runs the program, tells how it ended, and lives on with its CPU time until it is killed
-_HOLD = 'trap : TERM; "$@" </dev/null; echo $? >&0; read -r _'
 
 
-@dataclass(frozen=True)
-class Aim:
-    """What a run is to show.
-
-    Attributes:
-        window: Steps to measure; ``None`` to choose them by ``measured_s``.
-        measured_s: Seconds of steady steps to measure; infinite for none.
-        whole: Whether the program runs to its end; its wall time counts if no steps do.
-        beaten: Figure of the objective, for the steps or the whole program, above which it is
-            given up as worse than the best.
-        time_limit_s: Seconds after which it is killed.
-        hope: What its curve must be able to reach; ``None`` if it is not given up for it.
-        once: Whether it is not run again if others disturbed it.
-    """
-
-    window: Window | None = None
-    measured_s: float = math.inf
-    whole: bool = False
-    beaten: float = math.inf
-    time_limit_s: float = math.inf
-    hope: Hope | None = None
-    once: bool = False
-
-    @property
-    def steps(self) -> bool:
-        """Whether steps are measured, if the program shows any."""
-        return self.window is not None or self.measured_s < math.inf
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a run showed besides its figures.
-
-    Attributes:
-        window: The steps that were measured; ``None`` if the whole program was.
-        source: Where its progress came from; empty without any.
-        mapped: Paths of the files that its processes had mapped.
-        start_s: Seconds until the steps that were measured began.
-        in_percent: Whether it tells accuracies in per cent; ``None`` if it told none.
-    """
-
-    window: Window | None = None
-    source: str = ""
-    mapped: frozenset[str] = frozenset()
-    start_s: float = 0.0
-    in_percent: bool | None = None
-
-
-Ran = tuple[TrialResult, Seen]
-"""The result of a run, and what it showed besides."""
-
-
-@dataclass
-class Runner:
-    """Runs one program many times.
-
-    Args:
-        program: The program.
-        folder: Holds a folder per run with what is kept of it.
-        marker: Identifies the processes of all runs.
-        cores: CPUs that it may use.
-        memory_limit_bytes: Memory at which a run is ended.
-        limits: When a measurement counts as disturbed.
-        objective: What is minimised.
-        tell: Called with the steps and seconds of a run so far.
-        knobs: The knobs that settings are of.
-        in_percent: Whether the program tells accuracies in per cent; ``None`` if that is unknown.
-        cancelled: Set to end the program that runs; its result is then ``INTERRUPTED``.
-    """
+class Runner(RunSetup):
+    """Runs one program many times; made as a ``RunSetup`` is."""
 
     slots = 1  # runs at once
-
-    program: Program
-    folder: Path
-    marker: str
-    cores: tuple[int, ...]
-    memory_limit_bytes: int
-    limits: MeasureConfig
-    objective: Objective = Objective.TIME
-    tell: Callable[[Trial, int, float], None] = lambda _trial, _steps, _seconds: None
-    knobs: Sequence[Knob] = field(default_factory=tuple)
-    in_percent: bool | None = None
-    cancelled: threading.Event = field(default_factory=threading.Event)
 
     def submit(self, trial: Trial, aim: Aim) -> Future[Ran]:
         """Run the program now; the run has ended when this returns."""
@@ -156,7 +45,7 @@ class Runner:
             WorkerFolder(self.folder / "workers" / trial.name) as own,
             tempfile.TemporaryFile(dir=self.folder) as output,
         ):
-            watch = _Watch(self, trial, aim, own, output)
+            watch = Watch(self, trial, aim, own, output)
             try:
                 failure = watch.follow()
                 watch.ask_to_stop(failure)
@@ -165,259 +54,6 @@ class Runner:
                 _keep(output, folder / "log.txt")
         tail = log_tail(folder / "log.txt")
         return watch.conclude(failure, usage, tail), watch.seen()
-
-
-class _Watch:
-    """One running program."""
-
-    def __init__(
-        self, runner: Runner, trial: Trial, aim: Aim, own: WorkerFolder, output: IO[bytes]
-    ) -> None:
-        self._runner, self._trial, self._aim = runner, trial, aim
-        self._own, self._output = own, output
-        program = runner.program
-        self._progress = Progress(
-            own, output, program.step, program.metric, program.goal, runner.in_percent
-        )
-        variables = variables_of(runner.knobs, trial.params, program.environment)
-        self._asked = variables
-        self._marker = f"{runner.marker}/{trial.name}/"
-        environment = environment_of(program, own, trial, variables)
-        self._began_s = time.monotonic()
-        if not aim.steps:
-            own.touch("unhook")
-        self._line, held = socket.socketpair()
-        with held:
-            self._process = subprocess.Popen(
-                [
-                    *custody(runner.cores, runner.memory_limit_bytes, MAX_BYTES),
-                    *("sh", "-c", _HOLD, "hold", "setpriv", "--pdeathsig", "KILL", "--"),
-                    *program.command(own, trial),
-                ],
-                stdin=held.fileno(),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=program.here(program.folder),
-                env={**environment, MARKER: self._marker},
-                start_new_session=True,
-            )
-        self._monitor = ResourceMonitor(
-            self._process.pid, runner.cores, runner.limits.sample_interval_s, ends_itself=True
-        )
-        if runner.objective is Objective.MEMORY:
-            self._monitor.pss_every_s = PSS_EVERY_S
-        self._spending = Spending(runner.objective, self._monitor, aim.beaten, aim.steps)
-        self._monitor.start()
-        self._monitor.begin_training()
-        self._window = aim.window
-        self._steady_s: float | None = None
-        self._steady_cpu_s: float | None = None
-        self._ended_s = 0.0
-        self._mapped: set[str] = set()
-        self._reached: set[str] = set()
-        self._read = False
-        self._weighed = 0
-        self._code: int | None = None
-        self._start_s = 0.0
-        self._limits = Limits(own, output, self._monitor, runner.memory_limit_bytes)
-
-    def follow(self) -> Failure | None:
-        """Watch until the program has ended or shown enough; return why it must be given up."""
-        try:
-            return self._follow()
-        except ProtocolError as error:
-            return TrialStatus.INVALID, str(error)
-        except ArithmeticError as error:
-            return TrialStatus.DIVERGED, str(error)
-
-    def _follow(self) -> Failure | None:
-        while True:
-            self._progress.read(last=self._code is not None)
-            measured = self._measure()
-            if self._code is not None:
-                return death(self._code) or self._shortage(measured)
-            if measured and not self._aim.whole:
-                self._look()
-                return None
-            failure = self._given_up() or self._broken_limit()
-            if failure:
-                return failure
-            if select.select([self._line], [], [], _POLL_S)[0]:
-                self._ended_s = time.monotonic()
-                self._code = self._exit_code()
-
-    def _measure(self) -> bool:
-        """Return whether the steps to be measured are done."""
-        if self._steady_s is not None:
-            return True
-        marks, window = self._progress.marks, self._window
-        seen = bool(window and marks and marks[-1].step >= window.last)
-        self._spending.follow(marks, at_the_end=seen or self._code is not None)
-        if window is None and self._aim.steps:
-            window = choose_window(marks, self._aim.measured_s)
-            if window is None and self._ended_s:
-                short = choose_window(marks, min(_LEAST_S, self._aim.measured_s))
-                window = short and short.shortened()
-            self._window = window if window and self._shows_steps(window) else None
-        if self._window is not None and marks and marks[-1].step >= self._window.last:
-            self._steady_s = steady_s(marks, self._window)
-            self._steady_cpu_s = self._spending.cpu_s(self._window)
-            self._start_s = time.monotonic() - self._began_s - (self._steady_s or 0.0)
-        return self._steady_s is not None
-
-    def _shows_steps(self, window: Window) -> bool:
-        """Return whether what is minimised is known of the steps in a window."""
-        if self._runner.objective is Objective.MEMORY:  # the peak is that of the run so far
-            return not self._ended_s
-        return self._runner.objective is Objective.TIME or self._spending.cpu_s(window) is not None
-
-    def _shortage(self, measured: bool) -> Failure | None:
-        """Return what is wrong with a program that ended before the steps to be measured."""
-        if self._window is None or measured:
-            return None
-        marks = self._progress.marks
-        done = marks[-1].step if marks else 0
-        return TrialStatus.INVALID, (
-            f"it ended after {done} steps, before the {self._window.last} to be measured"
-        )
-
-    def _exit_code(self) -> int:
-        """Return how the program ended: its exit code, or 128 and the signal's number."""
-        told = self._line.recv(16).split()
-        if told:
-            return int(told[0])
-        code = int(self._process.wait())  # what held it was killed as well
-        return code if code >= 0 else 128 - code
-
-    def _given_up(self) -> Failure | None:
-        """Return why the run is of no more use."""
-        if self._runner.cancelled.is_set():
-            return TrialStatus.INTERRUPTED, "the tuner was stopped"
-        took_s = time.monotonic() - self._began_s
-        marks = self._progress.marks
-        self._runner.tell(self._trial, self._steps_done(), took_s)
-        if self._spending.is_beaten(marks, self._window, took_s):
-            return TrialStatus.STOPPED, _WORSE[self._runner.objective]
-        curve = self._progress.curve(self._began_s)
-        if self._aim.hope and len(curve) != self._weighed:
-            self._weighed = len(curve)
-            if self._aim.hope.is_lost(curve):
-                return TrialStatus.STOPPED, "its curve falls short of what the program reaches"
-        if took_s > self._aim.time_limit_s:
-            return TrialStatus.TIMEOUT, f"not done after {self._aim.time_limit_s:.0f} s"
-        return None
-
-    def _broken_limit(self) -> Failure | None:
-        failure = self._limits.broken()
-        if failure or not self._limits.is_look_due():
-            return failure
-        self._look()
-        return self._limits.broken_at_a_look(self._runner.folder, len(self._progress.marks))
-
-    def _steps_done(self) -> int:
-        """Return the steps that the program told of; 0 if its hook was told to be silent."""
-        marks = self._progress.marks
-        silent = not self._aim.steps and self._progress.source.startswith("hook")
-        return 0 if silent or not marks else marks[-1].step
-
-    def _look(self) -> None:
-        """Note which files the program maps, and whether the setting has reached it."""
-        for pid in inside(self._process.pid, confined=self._runner.program.confined):
-            mapped = mapped_files([pid])
-            if len(self._mapped) < _MAX_MAPPED:
-                self._mapped |= mapped
-            given = environment(pid)
-            for knob in self._runner.knobs:
-                if knob.name in self._trial.params and (not knob.libraries or knob.reads(mapped)):
-                    self._reached |= {
-                        name for name, value in self._asked.items() if given.get(name) == value
-                    }
-                    self._read = True
-
-    def end(self) -> Usage:
-        """End the program with all that it started, and return what it used."""
-        try:
-            self._monitor.end_training()
-            return self._monitor.finish()
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._line.close()
-            kill_marked(self._marker, patience_s=0.5)
-
-    def ask_to_stop(self, failure: Failure | None) -> None:
-        """Let a program that reports, or that has no sandbox, end by itself for a while."""
-        if self._code is not None or (failure and not failure[0].usable):
-            return
-        if self._progress.source.startswith("reports"):
-            with suppress(ProtocolError):
-                self._own.touch(STOP)
-            if self._wait():
-                return
-        if not self._runner.program.confined:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGTERM)
-            self._wait()
-
-    def _wait(self) -> bool:
-        """Return whether the program has ended within the grace."""
-        return bool(select.select([self._line], [], [], _GRACE_S)[0])
-
-    def seen(self) -> Seen:
-        """Return what the run showed besides its figures."""
-        return Seen(
-            window=self._window if self._steady_s is not None else None,
-            source=self._progress.source,
-            mapped=frozenset(self._mapped),
-            start_s=self._start_s,
-            in_percent=None
-            if self._progress.accuracy is None
-            else bool(self._progress.in_percent),
-        )
-
-    def conclude(self, failure: Failure | None, usage: Usage, tail: str) -> TrialResult:
-        """Return the run's result."""
-        status, reason = failure or (TrialStatus.COMPLETE, "")
-        doubt = self._doubt() if failure is None else ""
-        if doubt:
-            status, reason = TrialStatus.INVALID, doubt
-        ended = self._code is not None or failure is not None
-        wall_s = (self._ended_s or time.monotonic()) - self._began_s
-        train_s = wall_s if self._steady_s is None else self._steady_s
-        cpu_s = self._steady_cpu_s
-        if self._steady_s is None:
-            cpu_s = usage.user_s + usage.system_s
-        elif failure is None and cpu_s is None and self._runner.objective is Objective.CPU:
-            status, reason = TrialStatus.INVALID, "the CPU time of its steps was not seen"
-        if failure is None and train_s > wall_s:
-            status, reason = (
-                TrialStatus.INVALID,
-                (f"{train_s:.2f} s of steps are reported but the run took {wall_s:.2f} s"),
-            )
-        return TrialResult(
-            trial=self._trial,
-            status=status,
-            reason=reason,
-            iterations=self._steps_done(),
-            # what a run that was cut short reached is not what the program reaches
-            val_accuracy=self._progress.accuracy if ended else None,
-            reported=dict(self._progress.figures) if ended else {},
-            curve=tuple(self._progress.curve(self._began_s)),
-            measurement=measurement(usage, train_s, cpu_s, wall_s, self._runner.limits),
-            log_tail="" if status.usable else tail,
-        )
-
-    def _doubt(self) -> str:
-        """Return why the setting did not reach what reads it; empty if it did."""
-        for name, value in self._asked.items():
-            if name == PRELOAD:
-                first = value.partition(":")[0]
-                if not {first, os.path.realpath(first)} & self._mapped:
-                    return f"{Path(first).name} was not loaded"
-            elif self._read and name not in self._reached:
-                return f"the program does not pass {name} on to what reads it"
-        return ""
 
 
 def _keep(output: IO[bytes], log: Path) -> None:

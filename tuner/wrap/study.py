@@ -13,6 +13,7 @@ from tuner.trials.session import remove_worker_folders
 from tuner.trials.setup import claim_cores
 from tuner.values.errors import ConfigError, NoTrialSucceeded
 from tuner.values.trial import Params, Trial, TrialKind, TrialResult
+from tuner.wrap.aim import Aim, Ran
 from tuner.wrap.descent import Descent
 from tuner.wrap.goal import Goal
 from tuner.wrap.hints import complaint, rangeless
@@ -24,7 +25,7 @@ from tuner.wrap.proving import Proving
 from tuner.wrap.record import Record
 from tuner.wrap.request import Request
 from tuner.wrap.result import WrapResult
-from tuner.wrap.run import Aim, Ran, Runner
+from tuner.wrap.run import Runner
 from tuner.wrap.schedule import Schedule
 
 _BEATEN = 1.3  # times as much as the best so far: such a run is ended
