@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
-import json
 import statistics
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from two_networks import Networks, NoNetworks, both_nodes, two_networks, two_nodes
-from workbench import MODEL
+from workbench import MODEL, print_each
 
 from tuner import measure
 from tuner.config.catalogue import (
@@ -38,7 +38,6 @@ from tuner.config.catalogue import (
 from tuner.config.schema import ExecutorConfig, MeasureConfig, TuneConfig
 from tuner.executors import RayExecutor
 from tuner.race.race import Race
-from tuner.values.errors import TunerError
 from tuner.values.exchange import lossy
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
@@ -125,7 +124,7 @@ def measure_all(
 
 
 def compare(
-    name: str, networks: Networks, address: str, rate: str, rounds: int, seconds: float
+    name: str, rate: str, networks: Networks, address: str, rounds: int, seconds: float
 ) -> dict[str, Any]:
     """Race, then measure every layout, of one framework at one bandwidth."""
     networks.shape(rate)
@@ -196,26 +195,25 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="training a layout and round")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    everything = []
+    remarks = sys.stderr if given.json else sys.stdout
     cpus = len(measure.parse_cores("")) // 2
     try:
         with two_networks() as networks, two_nodes(networks, tuner_home(), cpus) as address:
             for rate in given.rates:
                 networks.shape(rate)
-                print(f"{rate}: {networks.megabits_s():.0f} Mbit/s by one connection", flush=True)
-            for name, rate in itertools.product(given.frameworks, given.rates):
-                try:
-                    found = compare(name, networks, address, rate, given.rounds, given.seconds)
-                except (TunerError, KeyError) as error:
-                    print(f"{name}: {error}", file=sys.stderr)
-                    continue
-                everything.append(found)
-                if not given.json:
-                    print(*lines(found), sep="\n", flush=True)
+                found = f"{rate}: {networks.megabits_s():.0f} Mbit/s by one connection"
+                print(found, file=remarks, flush=True)
+            check = functools.partial(
+                compare,
+                networks=networks,
+                address=address,
+                rounds=given.rounds,
+                seconds=given.seconds,
+            )
+            cases = itertools.product(given.frameworks, given.rates)
+            print_each(cases, check, lines, as_json=given.json)
     except NoNetworks as error:
         sys.exit(str(error))
-    if given.json:
-        print(json.dumps(everything, indent=1))
 
 
 if __name__ == "__main__":

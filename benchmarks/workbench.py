@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -82,17 +83,37 @@ def each_framework(
         parser.add_argument(f"--{name}", action="store_true", help=told)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    everything, on = [], {name: getattr(given, name) for name in flags or {}}
-    for name in given.frameworks:
+    cases = [(name, given.rounds, given.seconds) for name in given.frameworks]
+    on = {name: getattr(given, name) for name in flags or {}}
+    print_each(cases, functools.partial(check, **on), lines, as_json=given.json)
+
+
+def print_each(
+    cases: Iterable[tuple[Any, ...]],
+    check: Callable[..., dict[str, Any]],
+    lines: Callable[[dict[str, Any]], Iterable[str]],
+    *,
+    as_json: bool,
+) -> None:
+    """Check cases in turn, and print what was found: each at once, or as JSON all at the end.
+
+    Args:
+        cases: Arguments of each check, the name of a framework first.
+        check: Checks one; a ``TunerError`` or a missing param leaves it out.
+        lines: Tells what was found for readers.
+        as_json: Whether to print JSON.
+    """
+    everything = []
+    for case in cases:
         try:
-            found = check(name, given.rounds, given.seconds, **on)
+            found = check(*case)
         except (TunerError, KeyError) as error:
-            print(f"{name}: {error}", file=sys.stderr)
+            print(f"{case[0]}: {error}", file=sys.stderr)
             continue
         everything.append(found)
-        if not given.json:
+        if not as_json:
             print(*lines(found), sep="\n", flush=True)
-    if given.json:
+    if as_json:
         print(json.dumps(everything, indent=1))
 
 
