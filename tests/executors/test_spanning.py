@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -229,12 +230,31 @@ def alive(marker: str) -> list[int]:
     return measure.marked_processes(marker)
 
 
+@contextlib.contextmanager
+def opened(config: TuneConfig, folder: Path) -> Iterator[Bed]:
+    """A bed that leaves no process of a trial."""
+    made = Bed(config, folder)
+    try:
+        yield made
+    finally:
+        made.executor.close()
+    assert alive(made.marker) == []
+
+
 @pytest.fixture
 def bed(tree, cluster, tmp_path) -> Iterator[Bed]:
-    made = Bed(make_config("spanning", tree, cluster), tmp_path)
-    yield made
-    made.executor.close()
-    assert alive(made.marker) == []
+    with opened(make_config("spanning", tree, cluster), tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def lenet(cluster, tmp_path, name) -> Iterator[Bed]:
+    """Caffe's LeNet in a framework that can span nodes."""
+    config = make_config(name, None, cluster)
+    config.model = "lenet"
+    ensure_installed(find_runtime(config.framework))
+    with opened(config, tmp_path) as made:
+        yield made
 
 
 def test_a_group_on_two_nodes_is_measured_as_one(bed):
@@ -285,17 +305,13 @@ def test_the_first_node_serves_the_others_to_their_end(bed):
 def test_a_part_that_fails_ends_the_whole_by_name(tree, cluster, tmp_path, fault, status, reason):
     config = make_config("spanning", tree, cluster, memory_limit_mb=300)
     config.framework.stall_limit_s = 3 if fault == "hang" else 20
-    bed = Bed(config, tmp_path)
-    try:
+    with opened(config, tmp_path) as bed:
         result = bed.run(1, nodes=2, fault=fault)
         assert result.status is status, (result.reason, result.log_tail)
         assert reason in result.reason
         assert alive(f"{bed.marker}-") == []
         after = bed.run(2, nodes=2, iterations=50)
         assert after.status is TrialStatus.COMPLETE, (after.reason, after.log_tail)
-    finally:
-        bed.executor.close()
-    assert alive(bed.marker) == []
 
 
 def pytest_generate_tests(metafunc):
@@ -305,40 +321,24 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.mark.runtime
-def test_it_learns_on_two_nodes_what_it_learns_on_one(cluster, tmp_path, name):
-    config = make_config(name, None, cluster)
-    config.model = "lenet"
-    ensure_installed(find_runtime(config.framework))
-    bed = Bed(config, tmp_path)
-    try:
-        # a batch that cannot be divided evenly shows whether the parts are weighted
-        asked = {"batch_size": 63, "iterations": 60, "threads": 1}
-        one, two = bed.run(1, nodes=1, **asked), bed.run(2, nodes=2, **asked)
-    finally:
-        bed.executor.close()
+def test_it_learns_on_two_nodes_what_it_learns_on_one(lenet):
+    # a batch that cannot be divided evenly shows whether the parts are weighted
+    asked = {"batch_size": 63, "iterations": 60, "threads": 1}
+    one, two = lenet.run(1, nodes=1, **asked), lenet.run(2, nodes=2, **asked)
     assert one.status is TrialStatus.COMPLETE, (one.reason, one.log_tail)
     assert two.status is TrialStatus.COMPLETE, (two.reason, two.log_tail)
     assert two.versions["workers"] == "2"
     assert two.val_accuracy == pytest.approx(one.val_accuracy, abs=0.005)
-    assert alive(bed.marker) == []
 
 
 @pytest.mark.runtime
-def test_a_session_of_it_trains_on_two_nodes_time_and_again(cluster, tmp_path, name):
-    config = make_config(name, None, cluster)
-    config.model = "lenet"
-    ensure_installed(find_runtime(config.framework))
-    bed = Bed(config, tmp_path)
-    try:
-        params = {**bed.default, "nodes": 2, "threads": 1, "iterations": 3}
-        with bed.executor.session(params) as session:
-            for number in range(20):
-                trial = Trial(number, params, kind=TrialKind.PROBE, time_limit_s=60.0)
-                result = session.run(trial)
-                assert result.usable, (number, result.reason)
-    finally:
-        bed.executor.close()
-    assert alive(bed.marker) == []
+def test_a_session_of_it_trains_on_two_nodes_time_and_again(lenet):
+    params = {**lenet.default, "nodes": 2, "threads": 1, "iterations": 3}
+    with lenet.executor.session(params) as session:
+        for number in range(20):
+            trial = Trial(number, params, kind=TrialKind.PROBE, time_limit_s=60.0)
+            result = session.run(trial)
+            assert result.usable, (number, result.reason)
 
 
 @pytest.mark.parametrize(
