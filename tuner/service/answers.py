@@ -9,18 +9,16 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import PlainTextResponse
 
 from tuner.api import answer, configuration, layouts_of
-from tuner.config.catalogue import list_frameworks
+from tuner.config.catalogue import list_datasets, list_frameworks, load_dataset_config
 from tuner.recommendation.choice import Limits, of_newest_data, recommend_fresh
 from tuner.recommendation.evidence import Evidence
-from tuner.recommendation.placement import render, render_observed
 from tuner.service.models import Answer, FrontPoint, Mode, ParetoQuestion, Question
 from tuner.service.problems import PROBLEMS, UNREAD
-from tuner.service.programs import TEXT, placed_nothing
-from tuner.service.records import RecordCache, Snapshot, require_accuracy
-from tuner.values.errors import TunerError
+from tuner.service.records import RecordCache, Snapshot
+from tuner.service.texts import TEXT, placed, placed_nothing
+from tuner.values.errors import NothingRecommended, TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front
 from tuner.values.scaling import Link
 
@@ -57,7 +55,6 @@ def add_answers(
         with 409 and 503. A service that only observes sends such a text too, with the id under
         which to report.
         """
-        form = render_observed if observe else render
         try:
             if asked.bandwidth:  # fits a model first, for which no other answer should wait
                 found = await run_in_threadpool(recommended, asked)
@@ -65,14 +62,14 @@ def add_answers(
                 found = recommended(asked)
             if asked.format == "json":
                 return found
-            return PlainTextResponse(form(asked.format, found.model_dump(), asked.model_dump()))
+            return placed(asked.format, found.model_dump(), asked.model_dump(), observe=observe)
         except TunerError as error:
             if asked.format == "json":
                 raise
             return placed_nothing(asked.format, error, asked.model_dump())
 
     def recommended(asked: Question) -> Answer:
-        require_accuracy(asked.dataset)
+        _require_accuracy(asked.dataset)
         now = records.known()
         limits = _limits_of(asked)
         evidence = now.evidence_for(asked.framework or "", asked.dataset)
@@ -96,6 +93,15 @@ def add_answers(
         Only those that were measured with one job per host are listed.
         """
         return front_points(records.known(), asked.framework or "", asked.dataset)
+
+
+def _require_accuracy(dataset: str) -> None:
+    """Raise ``NothingRecommended`` for a shipped text, which perplexity is the measure of."""
+    if dataset in list_datasets() and load_dataset_config(dataset).figure != "accuracy":
+        raise NothingRecommended(
+            f"{dataset} is measured by perplexity, of which the service does not tell; "
+            f"python -m tuner recommend dataset={dataset} does"
+        )
 
 
 def _limits_of(asked: Question) -> Limits:

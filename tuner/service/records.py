@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tuner.config.catalogue import list_datasets, load_dataset_config
 from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.reading import evidence_of
 from tuner.recommendation.this_machine import ThisMachine
 from tuner.tracking import CROSS, StudyRecord, load_everything
-from tuner.values.errors import NothingRecommended, StorageAway, StorageError
+from tuner.values.errors import StorageAway, StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -165,13 +164,4 @@ class RecordCache:
             stale=frozenset(stale),
             damaged=damaged,
             read_at=time.monotonic(),
-        )
-
-
-def require_accuracy(dataset: str) -> None:
-    """Raise ``NothingRecommended`` for a shipped text, which perplexity is the measure of."""
-    if dataset in list_datasets() and load_dataset_config(dataset).figure != "accuracy":
-        raise NothingRecommended(
-            f"{dataset} is measured by perplexity, of which the service does not tell; "
-            f"python -m tuner recommend dataset={dataset} does"
         )
