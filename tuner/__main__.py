@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from tuner import __version__
 from tuner.cli.complaint import complain
-from tuner.values.errors import TunerError
+from tuner.values.errors import INTERRUPTED, TunerError
 
-INTERRUPTED = 130
 _STDOUT = 1  # file descriptor
 
 

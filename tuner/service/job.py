@@ -26,12 +26,11 @@ from tuner.progress import StudyProgress
 from tuner.storage.study_folder import write_atomically
 from tuner.study.study import tune
 from tuner.values.addresses import without_password
-from tuner.values.errors import PASSING_FAULTS, StorageAway, TunerError
+from tuner.values.errors import INTERRUPTED, PASSING_FAULTS, StorageAway, TunerError
 from tuner.values.trial import TrialKind, TrialResult
 
 JOB, PROGRESS, OUTCOME = "job.json", "progress.json", "outcome.json"
 _EVERY_S = 1.0
-_INTERRUPTED = 130
 _NOT_TRACKED = "the study has ended, and MLflow has not got all of it"
 
 
@@ -101,7 +100,7 @@ def main(folder: Path) -> int:
             raise
         outcome, code = {"study_id": "", "reason": str(error)}, os.EX_TEMPFAIL
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     with suppress(OSError):
         write_atomically(folder / OUTCOME, json.dumps(outcome))
     return code

@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from tuner.measure import started_at
 from tuner.service.job import JOB, OUTCOME, PROGRESS
 from tuner.storage.study_folder import write_atomically
-from tuner.values.errors import ConfigError, TunerError
+from tuner.values.errors import INTERRUPTED, ConfigError, TunerError
 
 State = Literal["queued", "running", "stopping", "complete", "failed", "stopped"]
 QUEUED: Final = "queued"
@@ -45,7 +45,6 @@ _MAX_ENDED = 500  # ended jobs that are kept; all studies stay in MLflow
 _POLL_S = 0.5
 _PAUSE_S = 15.0  # before another attempt at a job, which costs seconds of CPU
 _GRACE_S = 60.0  # for a stopped trial to clean up and its measurements to be written
-_INTERRUPTED = 130
 _log = logging.getLogger(__name__)
 
 
@@ -274,7 +273,7 @@ class Jobs:
     def _work_off(self, job: StudyJob) -> None:
         if job.state == STOPPING:  # an earlier service was asked to stop it
             with self._change:
-                self._keep(self._ended(job, _INTERRUPTED))
+                self._keep(self._ended(job, INTERRUPTED))
         else:
             self._run(job)
 
@@ -382,7 +381,7 @@ class Jobs:
         state: State = COMPLETE if code == 0 else STOPPED if job.state == STOPPING else FAILED
         reason = str(outcome.get("reason", ""))
         if state == FAILED and not reason:
-            reason = f"its process ended with {code}; see {self._file(job, _LOG).name} of the job"
+            reason = f"its process ended with {code}; see {_LOG} of the job"
         return dataclasses.replace(
             job,
             state=state,

@@ -6,6 +6,7 @@ A message is one line: the fact, the value received, the remedy.
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ PASSING_FAULTS = (
     errno.ESTALE,
 )
 """``errno`` of faults that may pass: those of the disk, and of a machine that lacks something."""
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code of what Ctrl-C or SIGTERM ended, as shells give it for Ctrl-C."""
 
 
 class TunerError(Exception):
