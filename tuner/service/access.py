@@ -39,7 +39,7 @@ class Access:
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.local and name not in _LOCAL:
             return _no(421, "this service only answers requests from this machine, to localhost")
-        if self.local and any(name in request.headers for name in _FORWARDED):
+        if self.local and any(each in request.headers for each in _FORWARDED):
             return _no(421, "this came through a proxy, which needs behind_proxy=true and a token")
         if _is_of_another_site(request):
             return _no(403, "a page of another site asked for this")

@@ -85,15 +85,14 @@ class DriftWatch:
 
 
 def _is_of(words: Sequence[str], found: Sequence[Evidence]) -> bool:
-    """Return whether a re-check measures in the same way as these points were."""
+    """Return whether a re-check measures as these points were measured; true if there are none."""
+    if not found:
+        return True
+    first = found[0]
     wanted = {
-        word
-        for each in found[:1]
-        for word in (
-            f"framework={each.framework}",
-            f"dataset={each.dataset}",
-            f"model={each.model}",
-            f"executor.jobs_per_host={each.jobs_per_host}",
-        )
+        f"framework={first.framework}",
+        f"dataset={first.dataset}",
+        f"model={first.model}",
+        f"executor.jobs_per_host={first.jobs_per_host}",
     }
     return wanted <= set(words)

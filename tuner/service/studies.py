@@ -138,6 +138,6 @@ def study_of(record: StudyRecord) -> Study:
         verified=len(front.get("verified", [])),
         **{
             name: front[name]
-            for name in (*("framework", "dataset", "model", "trials", "elapsed_s", "warnings"),)
+            for name in ("framework", "dataset", "model", "trials", "elapsed_s", "warnings")
         },
     )

@@ -46,7 +46,7 @@ def complaint(result: TrialResult, log: Path, *, confined: bool) -> str:
 
 
 def telling(progress: StudyProgress) -> Callable[[Trial, int, float], None]:
-    """Return what is told how far a run is; once it says that the first run shows no steps."""
+    """Return what shows how far a run is, and says once that the first run shows no steps."""
     said = False
 
     def tell(trial: Trial, steps: int, took_s: float) -> None:

@@ -40,7 +40,7 @@ class Limits:
         self._memory_bytes = memory_bytes
         self._began_s = time.monotonic()
         self._next_look_s = 0.0
-        self._last_sign = self._began_s, 0.0, (0, 0)
+        self._last_sign = self._began_s, 0.0, (0, 0)  # of life: when, CPU time, other signs
         self._nameless = NamelessFiles()
         self._shared_bytes = 0
 
@@ -106,10 +106,10 @@ class Limits:
     def _output_bytes(self) -> int:
         return os.fstat(self._output.fileno()).st_blocks * BLOCK_BYTES
 
-    def _is_hung(self, alive: tuple[int, int]) -> bool:
+    def _is_hung(self, signs: tuple[int, int]) -> bool:
         """Return whether the program has shown no sign of life for too long."""
         now, cpu_s = time.monotonic(), self._monitor.cpu_s()
-        before_s, before_cpu_s, before = self._last_sign
-        if alive != before or cpu_s - before_cpu_s > _IDLE * (now - before_s):
-            self._last_sign = now, cpu_s, alive
+        last_s, last_cpu_s, last_signs = self._last_sign
+        if signs != last_signs or cpu_s - last_cpu_s > _IDLE * (now - last_s):
+            self._last_sign = now, cpu_s, signs
         return now - self._last_sign[0] > _HUNG_S

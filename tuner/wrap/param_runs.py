@@ -89,12 +89,14 @@ class ParamRuns:
     def _hope(self, search: ParamSearch, setting: Params, end_s: float) -> Hope:
         """Return what a curve at a runtime setting is compared with."""
         best = self._best(search)
-        of_params = self._program.params.part_of(best.trial.params)
-        at = {name: each for name, each in best.trial.params.items() if name not in of_params}
+        params = self._program.params.part_of(best.trial.params)
+        its_setting = {
+            name: each for name, each in best.trial.params.items() if name not in params
+        }
         raced = self._record.raced
-        took_s = [
+        here_s, there_s = (
             next(Objective.TIME.of(each) for each in raced if each.trial.params == chosen)
-            for chosen in (setting, at)
-        ]
-        curve = at_pace(best.curve, took_s[0] / took_s[1], self._record.seen.start_s)
+            for chosen in (setting, its_setting)
+        )
+        curve = at_pace(best.curve, here_s / there_s, self._record.seen.start_s)
         return Hope(self._program.goal, search.needed, curve, end_s)
