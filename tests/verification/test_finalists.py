@@ -123,7 +123,7 @@ def test_what_a_lossy_exchange_lost_says_nothing_of_the_exact_one():
     def left(refuted):
         points = promising(
             [exact, wider, shorter], lambda found: [0.9] * len(found), DEFAULT, [],
-            tried=[(refuted, False)], sure_s=100.0, expected_s=lambda _point, _chance: 1.0,
+            tried=[(refuted, False)], sure_s=100.0,
         )  # fmt: skip
         return {each.trial.number for each in points}
 

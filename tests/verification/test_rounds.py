@@ -162,11 +162,12 @@ def test_what_is_slower_than_the_runtime_setting_alone_promises_nothing(folder):
     assert bench.verification.sure_s(bench.points) == pytest.approx(20.0, rel=0.01), "proven"
 
 
-def test_of_two_the_one_is_verified_first_that_promises_more_a_second(folder):
+@pytest.mark.parametrize(("chance", "first"), [(0.2, 6), (0.6, 1)])
+def test_of_two_the_one_is_verified_first_that_promises_more(folder, chance, first):
     slow = make_result(6, 0.991, 45.0, batch_size=32)
     bench = Bench(folder, slow, BEST, at_once=2)
-    bench.chances |= {6: 0.99, 1: 0.2}
-    assert bench.run(bench.round()) == [1, 1], "log 5 at 0.2 and 20 s; log 2.2 at 0.99 and 45 s"
+    bench.chances |= {6: 0.99, 1: chance}
+    assert bench.run(bench.round()) == [first] * 2, "log 5 at this chance; log 2.2 at 0.99"
 
 
 def test_a_part_of_the_default_is_no_runtime_setting_alone(folder):

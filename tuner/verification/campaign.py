@@ -207,7 +207,6 @@ class Campaign:
                 if each.role in CANDIDATES
             ],
             sure_s=self._sure_s if for_speed else None,
-            expected_s=self._expected_s,
         )
 
     def _entrant(self, point: TrialResult) -> Entrant:
@@ -219,17 +218,6 @@ class Campaign:
     def _as_trade_offs(self, points: Sequence[TrialResult]) -> list[Entrant]:
         rounds = most_rounds(self._aims.config.verify)
         return [Entrant(each, Role.TRADE_OFF, rounds=rounds) for each in points]
-
-    def _expected_s(self, point: TrialResult, chance: float) -> float:
-        """Return the expected seconds of verifying a candidate.
-
-        With runs side by side, its times are measured only once it is proven.
-        """
-        entrant = self._entrant(point)
-        whole_s = self._cost_s([entrant])
-        plan, numbers = self._plan.with_entrants([entrant]), self._numbers([entrant])
-        later_s = plan.times_s([*self._plan.owed, *numbers]) if entrant.beside else 0.0
-        return whole_s - (1 - chance) * later_s
 
     def _cost_s(self, entrants: Sequence[Entrant]) -> float:
         """Return the seconds of the rounds that decide a campaign, and of those owed."""

@@ -47,12 +47,11 @@ def promising(
     *,
     tried: Sequence[tuple[TrialResult, bool]],
     sure_s: float | None,
-    expected_s: Callable[[TrialResult, float], float],
 ) -> list[TrialResult]:
     """Return the points worth verifying that have a fair chance of proof, the best first.
 
-    The best point promises most speed per second of verification, or is the most likely to gain
-    accuracy.
+    The best point promises most speed, or is the most likely to gain accuracy. What its proof
+    takes does not count: a cheap attempt that fails leaves less of the level to all later ones.
 
     Args:
         points: All points that the search found.
@@ -63,7 +62,6 @@ def promising(
             loses more.
         sure_s: Shortest training time (s) already known to lose no accuracy; only faster points
             are worth verifying. ``None`` if a gain of accuracy is sought, at whatever speed.
-        expected_s: Returns the expected seconds of verifying a point, given its chance of proof.
     """
     for_speed = sure_s is not None
     max_s = sure_s * math.exp(-_MIN_GAIN) if sure_s is not None else math.inf
@@ -71,7 +69,7 @@ def promising(
     def value(point: TrialResult, chance: float) -> float:
         if sure_s is None:
             return chance
-        return chance * math.log(sure_s / train_time_s(point)) / expected_s(point, chance)
+        return chance * math.log(sure_s / train_time_s(point))
 
     worthy = [
         each
