@@ -551,7 +551,28 @@ def test_the_interpreter_of_a_version_is_one_that_runs(tmp_path, monkeypatch):
     assert find_python("1.40") == ""
 
 
-def test_a_version_that_cannot_be_had_names_three_ways(tmp_path):
+def test_uv_beside_the_interpreter_fetches_what_is_missing(tmp_path, monkeypatch):
+    called, interpreter = tmp_path / "called", tmp_path / "venv" / "bin" / "python"
+    interpreter.parent.mkdir(parents=True)
+    interpreter.symlink_to(sys.executable)
+    uv = interpreter.with_name("uv")
+    uv.write_text(f'#!/bin/sh\necho "$@" >> {called}\n[ "$2" = install ] || echo /found/python\n')
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", PATH)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    runtime = find_runtime(framework("venv", interpreter="1.4"), tmp_path / "home")
+    runtime.folder.mkdir(parents=True)
+    assert runtime.missing() == []
+    assert runtime._base_python() == "/found/python"
+    assert called.read_text().splitlines() == [
+        "python install 1.4",
+        "python find --no-project 1.4",
+    ]
+
+
+def test_a_version_that_cannot_be_had_names_three_ways(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", PATH)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     runtime = find_runtime(framework("venv", interpreter="1.4"), tmp_path)
     with pytest.raises(
         RuntimeUnavailable, match=r"python1\.4 on PATH, or pyenv .*, or install uv"

@@ -41,13 +41,9 @@ class VenvRuntime(Runtime):
         runtime = self.framework.runtime
         problems = self._suite()._needs() if runtime.libraries else []
         version = runtime.interpreter
-        if find_python(version) or shutil.which("uv"):
+        if find_python(version) or find_uv():
             return problems
-        remedy = (
-            f"put python{version} on PATH, or pyenv install {version}, or install uv, which "
-            "fetches it"
-        )
-        return [*problems, Problem(f"no working Python {version} was found", remedy)]
+        return [*problems, _lacks(version)]
 
     def _exposed(self) -> list[Path]:
         return [self.folder, *interpreter_folders(self.interpreter)]
@@ -98,13 +94,30 @@ class VenvRuntime(Runtime):
 
     def _base_python(self) -> str:
         version = self.framework.runtime.interpreter
-        found = find_python(version)
+        found, uv = find_python(version), find_uv()
+        if not found and uv:
+            self._run([uv, "python", "install", version])
+            found = _output_of([uv, "python", "find", "--no-project", version])
         if not found:
-            self._run(["uv", "python", "install", version])
-            found = _output_of(["uv", "python", "find", "--no-project", version])
-        if not found:
-            raise RuntimeUnavailable(f"{self.framework.name}: {self._needs()[0]}")
+            raise RuntimeUnavailable(f"{self.framework.name}: {_lacks(version)}")
         return found
+
+
+def _lacks(version: str) -> Problem:
+    remedy = (
+        f"put python{version} on PATH, or pyenv install {version}, or install uv, which fetches it"
+    )
+    return Problem(f"no working Python {version} was found", remedy)
+
+
+def find_uv() -> str:
+    """Return the path of uv, on PATH or else beside this interpreter; empty if there is none.
+
+    ``make install`` puts it beside the interpreter, which is on PATH only in an activated
+    environment.
+    """
+    beside = str(Path(sys.executable).parent)
+    return shutil.which("uv") or shutil.which("uv", path=beside) or ""
 
 
 def find_python(version: str) -> str:
