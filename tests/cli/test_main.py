@@ -322,6 +322,10 @@ def test_data_sets_are_removed_by_name_alone(home, capsys):
     assert main(["datasets", "remove", "digits", "mnsit"]) == 2
     assert main(["datasets", "check"]) == 0
     assert "digits: ok" in capsys.readouterr().out
+    (labels,) = home.rglob("test-labels.idx")
+    labels.write_bytes(labels.read_bytes()[:-1])
+    assert main(["datasets", "check"]) == 3
+    assert capsys.readouterr().out == f"digits: {labels} corrupt\n"
     assert main(["datasets", "remove", "all"]) == 0
     assert capsys.readouterr().out.startswith("digits: ")
     assert main(["datasets", "check"]) == 0

@@ -17,7 +17,7 @@ from tuner.config.catalogue import (
 )
 from tuner.progress import make_progress
 from tuner.runtimes import Runtime, ensure_installed, find_runtime
-from tuner.values.errors import ConfigError, RuntimeUnavailable
+from tuner.values.errors import ConfigError, DatasetUnavailable, RuntimeUnavailable
 
 if TYPE_CHECKING:
     from tuner.datasets.provide import Dataset
@@ -78,7 +78,7 @@ def datasets_command(words: Sequence[str]) -> int:
       list      which data sets are cached
       get       fetch now; tune does so by itself. Your own data are checked and prepared, and
                 what they are is said
-      check     compare the cached files with their hashes
+      check     compare the cached files with their hashes; exit code 3 if any is corrupt
       remove    delete; your own files are left alone
     """
     from tuner.datasets.provide import check_dataset, list_cached, load_dataset, remove_dataset
@@ -94,6 +94,7 @@ def datasets_command(words: Sequence[str]) -> int:
     for name in names:
         if action == "get" or name not in cached:
             load_dataset_config(name)  # which refuses an unknown one, before anything is done
+    failed = 0
     for name in names:
         if action == "get":
             with make_progress("auto") as progress:
@@ -106,9 +107,10 @@ def datasets_command(words: Sequence[str]) -> int:
         elif action == "check":
             corrupt = check_dataset(name)
             print(f"{name}: {', '.join(map(str, corrupt)) + ' corrupt' if corrupt else 'ok'}")
+            failed = DatasetUnavailable.exit_code if corrupt else failed
         else:
             print(f"{name}: {_describe(cached.get(name))}")
-    return 0
+    return failed
 
 
 def _describe(cached: Dataset | None) -> str:
