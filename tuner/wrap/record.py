@@ -90,7 +90,8 @@ class Record:
             params={"command": shlex.join(program.argv)},
             fresh=request.fresh,
         )
-        self._outbox = Outbox(self._tracker, lambda _: contextlib.nullcontext(), progress.message)
+        self._say = progress.message
+        self._outbox = Outbox(self._tracker, lambda _: contextlib.nullcontext(), self._say)
 
     @property
     def runs(self) -> list[TrialResult]:
@@ -146,6 +147,15 @@ class Record:
         self._outbox.begin()
         for result in self.runs:
             self._send(result)
+        # without its first run the study cannot go on, see ``first``
+        own = TrialKind.DEFAULT.value
+        again = [each for each in self.folder.damaged if not each.startswith(own)]
+        if again:
+            self._outbox.forget(*again)
+            self._say(
+                f"results of {', '.join(again)} were damaged: they are set aside, and measured "
+                "again"
+            )
 
     def keep(self, result: TrialResult) -> None:
         """Store a run that has ended."""
