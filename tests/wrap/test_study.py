@@ -337,6 +337,11 @@ def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, w
         (["--margin", "0", "--", "true"], 2, "--margin must be a number above 0, got 0"),
         (["--", "true", "a/" * 300], 2, "loads no library of known settings"),
         (["--", "true", "--"], 2, "loads no library of known settings"),
+        (
+            ["--knob", "X=1", "--knob", "Y=1", "--without", "X", "--without", "Y", "--", "true"],
+            2,
+            "--without leaves out every knob of the program: X, Y; --knob VARIABLE=",
+        ),
         (["--minimize", "a", "--maximize", "b", "--", "true"], 2, "not allowed with argument"),
         (["--margin", "-1", "--", "true"], 2, "--margin must be a number above 0, got -1"),
         (["--metric", "acc", "--", "true"], 2, "has no group named accuracy"),

@@ -132,19 +132,26 @@ class _Study:
         self._require_quality()
         self._require_enough_seen()
         self._runner.in_percent = self._record.seen.in_percent
-        self._knobs = self._find_knobs()
+        self._knobs = self._find_knobs(self._request.without)
         if not self._knobs and not self._request.program.params:
-            raise ConfigError(
-                "the program loads no library of known settings, or ended too soon to see it; "
-                "--knob VARIABLE=value,… names variables of its own"
-            )
+            raise ConfigError(self._why_no_knobs())
         self._runner.knobs = self._knobs
 
-    def _find_knobs(self) -> list[Knob]:
+    def _find_knobs(self, without: Sequence[str]) -> list[Knob]:
         """Return the knobs of the libraries that the program loads, and the user's own."""
-        without, mapped = self._request.without, self._record.seen.mapped
-        cores, flags = len(self._record.cores), measure.cpu_flags()
-        return find_knobs(mapped, cores, flags, own=self._own_knobs, without=without)
+        mapped, cores = self._record.seen.mapped, len(self._record.cores)
+        return find_knobs(mapped, cores, measure.cpu_flags(), own=self._own_knobs, without=without)
+
+    def _why_no_knobs(self) -> str:
+        """Tell why there is no setting to try, and what would give one."""
+        remedy = "--knob VARIABLE=value,… names variables of its own"
+        if left := [each.name for each in self._find_knobs([])]:
+            names = ", ".join(left)
+            return f"--without leaves out every knob of the program: {names}; {remedy}"
+        return (
+            "the program loads no library of known settings, or ended too soon to see it; "
+            f"{remedy}"
+        )
 
     @property
     def _reads_quality(self) -> bool:
@@ -286,7 +293,8 @@ class _Study:
 
     def result(self) -> WrapResult:
         """Return what was found so far."""
-        self._knobs = self._knobs or self._find_knobs()  # none yet if it is interrupted early
+        # none yet if it is interrupted early
+        self._knobs = self._knobs or self._find_knobs(self._request.without)
         descent = self._descent() if self._record.raced else None
         seen = self._record.seen
         return WrapResult(
