@@ -68,6 +68,13 @@ def test_a_long_name_of_a_knob_stays_apart_from_what_it_changed():
     assert f"  {name}  no effect\n" in describe(told)
 
 
+def test_settings_have_the_names_that_the_command_takes():
+    tried = run(1.0, params={"openblas_threads": 2, "wait_policy": "active"})
+    own = run(2.0, kind=TrialKind.DEFAULT, number=0)
+    told = describe(dataclasses.replace(found(OWN, Goal()), runs=[own, tried]))
+    assert "\nopenblas_threads 2, wait_policy active  " in told
+
+
 def test_a_step_that_was_never_seen_is_named():
     told = found(OWN, Goal())
     asked = dataclasses.replace(told, program=dataclasses.replace(PROGRAM, step="epoch"))

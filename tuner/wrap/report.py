@@ -366,5 +366,5 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _setting(params: Params) -> str:
-    words = [f"{name.replace('_', ' ')} {value}" for name, value in params.items()]
-    return printable(", ".join(words)) or "as it is"
+    """Return a setting in words, with the names that ``--without`` and ``{name}`` take."""
+    return printable(", ".join(f"{name} {value}" for name, value in params.items())) or "as it is"
