@@ -307,7 +307,7 @@ def test_a_cluster_without_a_fitting_node_is_one_line(folder, cluster):
         (["--ray-address", "127.0.0.1:1"], "--ray-address must be left out unless --executor ray"),
         (["--cores-per-trial", "1"], "--cores-per-trial must be left out unless --executor ray"),
         (["--executor", "ray", "--cores-per-trial", "-1"], "must be 0 or more, got -1"),
-        (["--executor", "ray", "--cores-per-trial", "9999"], "there are"),
+        (["--executor", "ray", "--cores-per-trial", "9999"], "--cores-per-trial=9999: there are"),
     ],
 )
 def test_wrong_words_get_one_line(folder, tuner, words, said):

@@ -9,8 +9,10 @@ import pytest
 
 from tests.conftest import MLFLOW, add_database
 from tests.wrap.samples import run
+from tuner.config.schema import ExecutorConfig
 from tuner.progress import StudyProgress
 from tuner.tracking import connect
+from tuner.values.errors import ConfigError
 from tuner.values.trial import TrialKind
 from tuner.wrap.program import Program
 from tuner.wrap.record import Record
@@ -39,6 +41,19 @@ def sent(uri: str) -> dict[str, float]:
         for each in client.search_runs([experiment.experiment_id])
         if "trial" in each.data.tags
     }
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (ExecutorConfig("ray", cores_per_trial=9999), "--cores-per-trial=9999: there are "),
+        (ExecutorConfig(cores="9999"), "--cores '9999' names CPUs beyond those here"),
+    ],
+)
+def test_cpus_that_there_are_not_are_named_as_options(tmp_path: Path, asked, said: str) -> None:
+    request = Request(Program(("true",), tmp_path), executor=asked, output=tmp_path)
+    with contextlib.ExitStack() as stack, pytest.raises(ConfigError, match=f"^{said}"):
+        Record(request, StudyProgress(), stack)
 
 
 @pytest.mark.usefixtures("home")

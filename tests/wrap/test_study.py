@@ -355,7 +355,7 @@ def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, w
         (["--objective", "memory", "--", "true"], 2, "too little to compare its memory"),
         (["--objective", "cpu", "--", "true"], 2, "s of CPU time, too little to compare its CPU"),
         (["--objective", "int(1, 3)", "--", "true"], 2, "--objective is an option of its own"),
-        (["--cores", "0-99", "--", "true"], 2, "99"),
+        (["--cores", "0-99", "--", "true"], 2, "error: --cores '0-99' names CPUs beyond"),
         (["--allow-read", "/no/such", "--", "true"], 2, "there is no such file or folder"),
         (["--allow-read", "~no-such-user", "--", "true"], 2, "there is no such file or folder"),
         (["--without", "x", "--", "true"], 2, "there is no knob 'x'; choose from"),

@@ -15,8 +15,12 @@ import psutil
 from tuner.values.errors import ConfigError
 
 
-def parse_cores(text: str) -> tuple[int, ...]:
+def parse_cores(text: str, name: str = "executor.cores") -> tuple[int, ...]:
     """Return the CPU numbers of a list such as ``0-3,6``; empty means all this process may use.
+
+    Args:
+        text: The list.
+        name: What the user calls it, for error messages.
 
     Raises:
         ConfigError: If the text is not such a list or names a CPU that is not available.
@@ -28,10 +32,10 @@ def parse_cores(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if not match:
-            raise ConfigError(f"executor.cores {text!r} is not a list of CPUs such as 0-3 or 0,2")
+            raise ConfigError(f"{name} {text!r} is not a list of CPUs such as 0-3 or 0,2")
         wanted = range(int(match[1]), int(match[2] or match[1]) + 1)
         if not wanted or any(core not in available for core in wanted):
-            raise ConfigError(f"executor.cores {text!r} names CPUs beyond those here: {available}")
+            raise ConfigError(f"{name} {text!r} names CPUs beyond those here: {available}")
         cores.update(wanted)
     return tuple(sorted(cores))
 

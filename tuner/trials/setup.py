@@ -19,18 +19,24 @@ UNCONFINED = (
 )
 
 
-def core_sets(config: ExecutorConfig) -> list[tuple[int, ...]]:
+def core_sets(
+    config: ExecutorConfig, spelled: Callable[[str], str] = "executor.{}".format
+) -> list[tuple[int, ...]]:
     """Return the CPUs of each job that may run here at once, in disjoint sets of one size.
+
+    Args:
+        config: Names the CPUs.
+        spelled: Returns what the user calls one of its settings, for error messages.
 
     Raises:
         ConfigError: If there are fewer CPUs than one trial needs.
     """
-    cores = measure.parse_cores(config.cores)
+    cores = measure.parse_cores(config.cores, spelled("cores"))
     size = config.cores_per_trial or len(cores) // config.jobs_per_host
     if not 0 < size <= len(cores):
         name = "cores_per_trial" if config.cores_per_trial else "jobs_per_host"
         raise ConfigError(
-            f"executor.{name}={getattr(config, name)}: there are {len(cores)} CPUs for trials here"
+            f"{spelled(name)}={getattr(config, name)}: there are {len(cores)} CPUs for trials here"
         )
     starts = range(0, len(cores) - size + 1, size)
     sets = [cores[first : first + size] for first in starts]

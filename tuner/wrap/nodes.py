@@ -30,7 +30,7 @@ from tuner.wrap.knobs import Knob
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Brought, Program
 from tuner.wrap.record import Record
-from tuner.wrap.request import Request
+from tuner.wrap.request import Request, option
 from tuner.wrap.run import Runner
 
 _MAX_RUNS = 512  # at once
@@ -98,7 +98,7 @@ class Nodes:
         self.knobs: Sequence[Knob] = ()
         self.in_percent: bool | None = None
         self._request, self._facts, self._say = request, facts, say
-        self._place = _Place(folder, marker, core_sets(request.executor)[0])
+        self._place = _Place(folder, marker, core_sets(request.executor, option)[0])
         self._pool = ThreadPoolExecutor(_MAX_RUNS, thread_name_prefix="runs")
         self._running: set[Future[Ran]] = set()
 
@@ -185,7 +185,7 @@ class ProgramSlot(CoreSlot):
 
     def __init__(self, order: Order, study_id: str) -> None:
         super().__init__(order.executor, study_id)
-        sets = core_sets(order.executor)
+        sets = core_sets(order.executor, option)
         total, share = measure.total_memory_bytes(), order.executor.memory_share
         limit = order.executor.memory_limit_mb * 2**20 or int(share * total / len(sets))
         program = _placed(order, self.folder / "program")

@@ -20,7 +20,7 @@ from tuner.values.trial import TrialKind, TrialResult
 from tuner.wrap.aim import Seen
 from tuner.wrap.knobs import all_knobs
 from tuner.wrap.report import answer, describe, document
-from tuner.wrap.request import Request
+from tuner.wrap.request import Request, option
 from tuner.wrap.result import WrapResult
 from tuner.wrap.steps import Window
 
@@ -53,7 +53,7 @@ class Record:
         self, request: Request, progress: StudyProgress, on_exit: contextlib.ExitStack
     ) -> None:
         self._program = program = request.program
-        self.cores = core_sets(request.executor)[0]
+        self.cores = core_sets(request.executor, option)[0]
         self.facts = measure.machine_facts(self.cores)
         if not program.confined:
             self.facts["sandbox"] = "off"

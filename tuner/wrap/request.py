@@ -11,6 +11,11 @@ from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
 
 
+def option(setting: str) -> str:
+    """Return the option of the command for a setting of the executor, for error messages."""
+    return f"--{setting.replace('_', '-')}"
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked for.
