@@ -75,6 +75,15 @@ def test_settings_have_the_names_that_the_command_takes():
     assert "\nopenblas_threads 2, wait_policy active  " in told
 
 
+def test_the_command_to_use_says_what_the_seed_is_in_it():
+    told = found(OWN, Goal())
+    said = "{seed} was filled with 1 in it; any other number will do."
+    assert said not in describe(told)
+    seeded = dataclasses.replace(PROGRAM, argv=("true", "--seed", "{seed}"))
+    asked = dataclasses.replace(told, program=seeded)
+    assert f"\n    true --seed 1\n\n{said}\n" in describe(asked)
+
+
 def test_a_step_that_was_never_seen_is_named():
     told = found(OWN, Goal())
     asked = dataclasses.replace(told, program=dataclasses.replace(PROGRAM, step="epoch"))

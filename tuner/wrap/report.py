@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import statistics
 from collections.abc import Iterator, Sequence
@@ -20,10 +21,11 @@ from tuner.values.trial import (
 )
 from tuner.wrap.comparison import CONFIDENCE, Proof, differ
 from tuner.wrap.objective import Objective
-from tuner.wrap.params import holes
+from tuner.wrap.params import SEED, holes
 from tuner.wrap.result import Tested, WrapResult
 
 VERSION = 1
+_FILLED = Trial(0, {})  # the run that the command to use stands for
 
 
 def describe(result: WrapResult) -> str:
@@ -144,6 +146,8 @@ def _headline(result: WrapResult) -> Iterator[str]:
         yield ""
         yield f"    {command_line(result)}"
         yield ""
+        if SEED in holes(result.program.argv):
+            yield f"{{seed}} was filled with {_FILLED.seed} in it; any other number will do."
 
 
 def _notes(result: WrapResult) -> Iterator[str]:
@@ -196,7 +200,8 @@ def command_line(result: WrapResult) -> str:
     others = {name: value for name, value in params.items() if name not in in_command}
     variables = {**result.variables, **param_variables(others)}
     words = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
-    return " ".join([*words, shlex.join(program.arguments(Trial(0, result.best)))])
+    trial = dataclasses.replace(_FILLED, params=result.best)
+    return " ".join([*words, shlex.join(program.arguments(trial))])
 
 
 def _other(result: WrapResult, tested: Tested) -> str:
