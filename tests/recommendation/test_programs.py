@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tuner.measure import machine_facts, parse_cores
 from tuner.recommendation.placement import FORMS, render
 from tuner.recommendation.programs import recommend_program
 from tuner.tracking import StudyRecord
@@ -19,6 +20,8 @@ FRONT = {
     "environment": {"OMP_NUM_THREADS": "1"},
     "speedup": [1.5, 1.2, 1.8],
     "fingerprint": "f00",
+    "machine": machine_facts(parse_cores("")),
+    "files": {"train.py": "v1"},
 }
 
 
@@ -36,6 +39,37 @@ def test_the_newest_study_with_a_proof_answers():
     assert (found["objective"], found["gain"]) == ("time", found["speedup"])
     assert found["evidence"]["run_ids"] == ["a"]
     assert found["evidence"]["expires"] == 1e9 + 90 * 86400
+    assert (found["stale"], found["note"]) == (False, None)
+
+
+EDITED = {"files": {"train.py": "v2"}}
+ELSEWHERE = {"machine": {**FRONT["machine"], "kernel": "another"}}
+
+
+@pytest.mark.parametrize(
+    ("newest", "proven", "note"),
+    [
+        (EDITED, {}, "a newer study was of another version of train.py"),
+        (EDITED, {"objective": "time", **EDITED}, None),
+        ({"files": {"train.py": "v1", "b.yaml": "x"}}, {"files": {"train.py": "v1"}}, None),
+        ({}, ELSEWHERE, "measured on another machine, or with another kernel"),
+        (ELSEWHERE, {}, None),
+        ({}, {"files": None}, "which version of its files was measured is not on record"),
+        ({"files": {}}, {"files": None}, None),
+    ],
+)
+def test_what_is_no_more_as_it_was_measured_is_stale(newest, proven, note):
+    found = recommend_program("train.py", [record(proven=False, **newest), record(**proven)])
+    assert found["stale"] is (note is not None)
+    assert (found["note"] or "").startswith(note or "")
+
+
+def test_what_is_as_it_was_measured_goes_before_what_is_not():
+    records = [record(proven=False, **EDITED), record(), record(speedup=[9, 8, 9], **EDITED)]
+    found = recommend_program("train.py", records)
+    assert (found["speedup"]["value"], found["stale"]) == (9, False)
+    found = recommend_program("train.py", [record(**ELSEWHERE), record(speedup=[9, 8, 9])])
+    assert (found["speedup"]["value"], found["stale"]) == (9, False)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -47,6 +47,7 @@ def test_what_was_proven_for_a_program_is_answered(client):
     assert answer["environment"] == FRONT["environment"]
     assert answer["speedup"] == {"value": 1.5, "low": 1.2, "high": 1.8}
     assert answer["evidence"]["study_run_id"]
+    assert (answer["stale"], answer["note"]) == (False, None)
 
 
 def test_an_answer_is_of_the_objective_that_is_asked_for(client):

@@ -15,7 +15,7 @@ from tuner.wrap.descent import Effect
 from tuner.wrap.goal import Goal
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
-from tuner.wrap.report import accuracy, describe
+from tuner.wrap.report import accuracy, describe, document
 from tuner.wrap.result import WrapResult
 
 OWN = (0.990, 0.9905, 0.9895)
@@ -66,6 +66,15 @@ def test_a_long_name_of_a_knob_stays_apart_from_what_it_changed():
     name = "DNNL_PRIMITIVE_CACHE_CAPACITY"
     told = dataclasses.replace(found(OWN, Goal()), effects=[Effect(name, None, 1.0)])
     assert f"  {name}  no effect\n" in describe(told)
+
+
+def test_the_files_on_record_are_those_that_were_measured(tmp_path):
+    (tmp_path / "train.py").write_text("before")
+    program = Program(("python", "train.py"), tmp_path)
+    (digest,) = program.identity()["files"]
+    (tmp_path / "train.py").write_text("after")
+    told = dataclasses.replace(found(OWN, Goal()), program=program)
+    assert document(told)["files"] == {"train.py": digest}
 
 
 def test_settings_have_the_names_that_the_command_takes():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.recommendation.evidence import EXPIRES_AFTER_S
+from tuner.recommendation.this_machine import ThisMachine
 from tuner.tracking import StudyRecord
 from tuner.values.errors import NothingRecommended
 from tuner.wrap.objective import Objective
@@ -19,6 +20,7 @@ _NEEDED = {
     "environment",
     "speedup",
     "fingerprint",
+    "machine",
 }
 
 
@@ -26,6 +28,9 @@ def recommend_program(
     program: str, records: Sequence[StudyRecord], objective: Objective = Objective.TIME
 ) -> dict[str, Any]:
     """Return the setting that the newest study of an objective with a proof found for a program.
+
+    One that was measured on this machine, and with the files of the newest study of all, goes
+    before others.
 
     Args:
         program: The program's name, such as ``train.py``.
@@ -36,7 +41,9 @@ def recommend_program(
         ``program``, ``command`` (with the setting, for a shell), ``no_loss`` (whether that is
         proven; ``None`` if accuracy was not read), ``assurance``, ``params``, ``environment``,
         ``objective``, ``gain`` (how many times less of it is needed) and ``speedup`` (how many
-        times as fast it is), both with their intervals, and ``evidence``.
+        times as fast it is), both with their intervals, ``evidence``, ``stale`` (whether it was
+        measured on another machine, or with other files than the newest study) and ``note``
+        (which of these, in words; ``None`` if it is not stale).
 
     Raises:
         NothingRecommended: If there is no study, or it proved no setting.
@@ -49,8 +56,8 @@ def recommend_program(
     proven = [
         each for each in records if each.front.get("proven") and each.front.keys() >= _NEEDED
     ]
-    record = next((each for each in proven if _objective(each) == objective.value), None)
-    if record is None:
+    fitting = [each for each in proven if _objective(each) == objective.value]
+    if not fitting:
         others = [each for each in Objective if each.value in map(_objective, proven)]
         known = "its own is the best that is known"
         if others:
@@ -58,6 +65,9 @@ def recommend_program(
         raise NothingRecommended(
             f"no setting of {program} is proven to {objective.better}; {known}"
         )
+    here = ThisMachine()
+    notes = [_outdated(each, records[0], here) for each in fitting]
+    record, note = min(zip(fitting, notes, strict=True), key=lambda pair: pair[1] != "")
     found = record.front
     return {
         "program": program,
@@ -76,7 +86,26 @@ def recommend_program(
             "expires": round(record.ended + EXPIRES_AFTER_S),
             "fingerprint": found["fingerprint"],
         },
+        "stale": note != "",
+        "note": note or None,
     }
+
+
+def _outdated(record: StudyRecord, newest: StudyRecord, here: ThisMachine) -> str:
+    """Return why what a study proved may hold no more; empty if nothing speaks against it."""
+    if here.differs_from(record):
+        return "measured on another machine, or with another kernel or version of Python"
+    then, now = _files(record), _files(newest)
+    if then is None or now is None:  # of an older version of the tuner
+        return "which version of its files was measured is not on record" if now else ""
+    changed = [name for name in then if now.get(name, then[name]) != then[name]]
+    return f"a newer study was of another version of {changed[0]}" if changed else ""
+
+
+def _files(record: StudyRecord) -> Mapping[str, str] | None:
+    """Return the digests of the files that a study measured; ``None`` if not on record."""
+    files = record.front.get("files")
+    return files if isinstance(files, Mapping) else None
 
 
 def _objective(record: StudyRecord) -> str:

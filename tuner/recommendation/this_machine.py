@@ -23,7 +23,7 @@ class ThisMachine:
     def __init__(self, framework_path: str | None = None) -> None:
         self._framework_path = framework_path
         self._facts = machine_facts(parse_cores(""))
-        self._packages: dict[str, dict[str, str]] = {}
+        self._packages: dict[str, dict[str, str]] = {"": {}}  # of a user's program none is known
 
     def differs_from(self, study: StudyRecord) -> bool:
         """Return whether a study was measured on another machine or with other libraries."""
@@ -35,7 +35,7 @@ class ThisMachine:
             use["cores"] = then["cores"]
         packages = self._installed(str(study.front.get("framework", "")))
         here = fingerprint({**self._facts, **use}, packages)
-        return here != fingerprint(then, study.front["runtime"])
+        return here != fingerprint(then, study.front.get("runtime", {}))
 
     def _installed(self, framework: str) -> dict[str, str]:
         if framework not in self._packages:

@@ -324,6 +324,11 @@ class ProgramAnswer(BaseModel):
     gain: Ratio = Field(description="how many times less of the objective it needs")
     speedup: Ratio = Field(description="how many times as fast it is, whatever the objective")
     evidence: Proof
+    stale: bool = Field(
+        description="whether it was measured on another machine, or with other files than the "
+        "newest study of the program"
+    )
+    note: str | None = Field(description="if it is stale, why")
 
 
 class Answer(BaseModel):

@@ -148,14 +148,11 @@ class Program:
 
     def identity(self) -> dict[str, Any]:
         """Return what determines how it runs, for JSON: its command, its files, its settings."""
-        # without a sandbox it may change the others
-        words = self.argv if self.confined else self.argv[self._place :][:1]
-        files = [self.folder / each for each in words if self._is_file(each)]
         return {
             "argv": self.argv,
             "executable": str(self.executable),
             "folder": str(self.folder),
-            "files": [_digest(each) for each in files],
+            "files": [*self.files.values()],
             "environment": {
                 name: value
                 for name, value in sorted(self.environment.items())
@@ -165,6 +162,13 @@ class Program:
             "goal": repr(self.goal),
             "params": repr(self.params),
         }
+
+    @cached_property
+    def files(self) -> Mapping[str, str]:
+        """Digests of the files that its command names, by their arguments, when first asked."""
+        # without a sandbox it may change the others
+        words = self.argv if self.confined else self.argv[self._place :][:1]
+        return {each: _digest(self.folder / each) for each in words if self._is_file(each)}
 
     def here(self, path: Path) -> Path:
         """Return where a file of the program is on this machine."""

@@ -53,6 +53,7 @@ def document(result: WrapResult) -> dict[str, Any]:
         "program": result.program.name,
         "command": list(result.program.argv),
         "command_line": command_line(result),
+        "files": dict(result.program.files),
         "measured": _measured(result),
         "progress_from": result.source,
         "environment": result.variables,
