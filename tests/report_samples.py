@@ -188,7 +188,10 @@ def make_verified_points(trials: tuple[TrialResult, ...]) -> tuple[Verified, ...
     finalists = [
         make_verified(
             number, accuracy, seconds, by_number[number],
-            Comparison(speedup, 1e-6, gain, 0.001 if gain.high < 0 else 0.4, gain.low > -0.002),
+            Comparison(
+                speedup, 1e-6, gain, 0.001 if gain.high < 0 else 0.4, gain.low > -0.002,
+                loss_ruled_out=-gain.low,
+            ),
             roles[number],
         )
         for number, accuracy, seconds, speedup, gain in rows

@@ -30,7 +30,7 @@ from tests.verify_samples import (
 from tuner.config.schema import VerifyConfig
 from tuner.values.trial import SideBySide, TrialStatus
 from tuner.values.verified import Role, answers_of
-from tuner.verification.noninferiority import usual_deviation
+from tuner.verification.noninferiority import Spread, p_of_loss, usual_deviation
 from tuner.verification.plan import Entrant
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
@@ -437,12 +437,17 @@ def test_short_runs_of_the_default_are_counted_with_its_seeds():
 # -- no loss ------------------------------------------------------------------------------------
 
 
-def verdict(*accuracies, repeats=4, place=0, margin=0.002):
-    """Of the candidate at that place after whole runs with these accuracies."""
+def shown_by(*accuracies, repeats=4, place=0, margin=0.002):
+    """What whole runs with these accuracies show of the candidates up to that place."""
     config = dataclasses.replace(LONG, repeats=repeats, accuracy_margin=margin)
     candidates = [make_entrant(n, 20.0, Role.NO_LOSS) for n in range(1, place + 2)]
     plan = make_plan(*candidates, config=config, accuracies=SEEDS, rounds=len(accuracies))
-    seen = Readings(plan, outcomes(plan, *accuracies))
+    return Readings(plan, outcomes(plan, *accuracies))
+
+
+def verdict(*accuracies, place=0, **settings):
+    """Of the candidate at that place after whole runs with these accuracies."""
+    seen = shown_by(*accuracies, place=place, **settings)
     return (*seen.no_loss(place + 1), seen.verdict(place + 1))
 
 
@@ -522,6 +527,35 @@ def test_of_trade_offs_beside_a_candidate_nothing_is_claimed():
     assert Readings(alone, outcomes(alone, 0.99, 0.99, 0.99)).no_loss(1) == (1, True)
 
 
+@pytest.mark.parametrize("rows", [(0.9902, 0.9898), (0.9889, 0.9891, 0.9899), (0.985, 0.986)])
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_loss_is_ruled_out_where_no_loss_would_be_proven_with_it_as_the_margin(rows, place):
+    found = shown_by(*rows, place=place).loss_ruled_out(place + 1)
+    assert verdict(*rows, place=place, margin=found + 1e-9)[1]
+    assert not verdict(*rows, place=place, margin=found - 1e-9)[1]
+
+
+def test_what_trade_offs_rule_out_shares_the_level_that_the_candidates_leave():
+    rows = (0.985, 0.986, 0.985)
+    plan = make_plan(CANDIDATE, *(make_entrant(n, 10.0) for n in (2, 3)), accuracies=SEEDS)
+    seen = Readings(plan, outcomes(plan, *rows))
+    found = seen.loss_ruled_out(2)
+    spread = Spread(usual_deviation(statistics.fmean(seen.of_default()), plan.test_images))
+    assert p_of_loss(rows, seen.of_default(), found, spread) == pytest.approx(0.05 / 2 / 2)
+    runs = outcomes(plan, *rows)
+    told = {each.name: each.against_default for each in summarize(plan, runs)}
+    assert told["trial 2"].loss_ruled_out == found
+    parted = summarize(dataclasses.replace(plan, part=True), runs)[1]
+    assert parted.against_default.loss_ruled_out == math.inf
+
+
+def test_the_runtime_setting_alone_rules_out_any_loss_and_another_learning_none():
+    seen, _ = in_full((0.9885, 0.9886, 0.9884))
+    assert seen.loss_ruled_out(1) == 0
+    seen, _ = in_full((0.985, 0.9851, 0.9849))
+    assert seen.loss_ruled_out(1) == math.inf
+
+
 def test_against_a_part_of_the_default_nothing_is_called_no_loss():
     plan = make_plan(make_entrant(1, 10.0), accuracies=())
     runs = outcomes(plan, 0.99, 0.9901, 0.9899)
@@ -537,15 +571,16 @@ def test_a_margin_that_is_wide_makes_it_easy():
 STUDIES, MARGIN, DEVIATION = 2000, 0.002, 0.0006
 
 
-def claims(*losses, role=Role.NO_LOSS):
+def claims(*losses, role=Role.NO_LOSS, others=Role.NO_LOSS, ruled_out=None):
     """Part of studies that call anything no loss, of what loses so much in truth.
 
-    One is tested after the other, each beside the default, which is known by five seeds.
+    With ``ruled_out``, it is the part of those that rule so large a loss out for any. One is
+    tested after the other, each beside the default, which is known by five seeds.
     """
     random = np.random.default_rng(1)
     plan = make_plan(rounds=0, config=VerifyConfig(repeats=3), accuracies=SEEDS)
     for index, _ in enumerate(losses, 1):
-        plan = plan.with_entrants([make_entrant(index, 10.0, role)])
+        plan = plan.with_entrants([make_entrant(index, 10.0, role if index == 1 else others)])
         for _ in range(3):
             plan = plan.with_round([0, index])
     blank = [run_of(each, 10.0, 0.99) for each in plan.trials()]
@@ -563,7 +598,12 @@ def claims(*losses, role=Role.NO_LOSS):
             for index in [plan.place(run.trial.number)[1]]
         ]
         seen = Readings(dataclasses.replace(plan, accuracies=seeds), runs)
-        hits += any(seen.no_loss(index)[1] for index in range(1, len(losses) + 1))
+        hits += any(
+            seen.no_loss(index)[1]
+            if ruled_out is None
+            else seen.loss_ruled_out(index) <= ruled_out
+            for index in range(1, len(losses) + 1)
+        )
     return hits / STUDIES
 
 
@@ -572,7 +612,16 @@ def claims(*losses, role=Role.NO_LOSS):
 def test_of_candidates_worse_by_the_margin_one_study_in_twenty_claims_no_loss_at_most():
     assert 0 < claims(MARGIN) <= 0.05
     assert claims(MARGIN, MARGIN, MARGIN) <= 0.05, "all candidates of a study together"
-    assert claims(MARGIN, MARGIN, MARGIN, role=Role.TRADE_OFF) <= 0.05
+    trade_offs = {"role": Role.TRADE_OFF, "others": Role.TRADE_OFF}
+    assert claims(MARGIN, MARGIN, MARGIN, **trade_offs) <= 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("loss", [0.001, 0.005])
+@pytest.mark.parametrize("others", [Role.NO_LOSS, Role.TRADE_OFF])
+def test_no_more_studies_rule_out_another_loss_that_there_is(loss, others):
+    assert 0 < claims(loss, loss, loss, others=others, ruled_out=loss) <= 0.05
 
 
 @pytest.mark.slow

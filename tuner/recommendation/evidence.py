@@ -208,17 +208,29 @@ class Evidence:
     def loses_at_most(self, loss: float) -> bool:
         """Return whether it is proven to lose no more accuracy (fraction) than ``loss``.
 
-        If ``loss`` is at least the study's margin, the study's own proof of no loss suffices, as
-        that test was planned. For any ``loss`` but the margin, an interval of the difference that
-        lies above ``-loss`` suffices too.
+        Up to the study's margin, only what is proven to lose nothing can be. Above it, that proof
+        suffices, and so does any other bound that the study proved.
         """
         if self.default_part:
             return False
-        own = math.isclose(loss, self.margin)  # a perplexity's is rounded
-        if self.is_default or (self.no_loss and (own or loss > self.margin)):
-            return True
-        by_interval = not own and self.accuracy_gain.low > -loss
-        return by_interval and self._against_whole_default
+        if math.isclose(loss, self.margin):  # a perplexity's is rounded
+            return self.no_loss
+        proven = self.loss_ruled_out <= loss
+        return self.no_loss or proven if loss > self.margin else self.no_loss and proven
+
+    @cached_property
+    def loss_ruled_out(self) -> float:
+        """Least loss of accuracy (fraction) of which it is proven to lose no more, else infinite.
+
+        The study found it at the level for all its looks and configurations. Older studies
+        recorded only plain intervals, which err more often, so nothing is taken from these.
+        """
+        if self.is_default or (self.role == Role.RUNTIME_ONLY.value and self.no_loss):
+            return 0.0
+        plain = self._versus.get(f"{self.quality.name}_loss_ruled_out")
+        if plain is None or not self._against_whole_default:
+            return math.inf
+        return self.quality.loss_of(float(plain))
 
     def keeps_accuracy(self, floor: float) -> bool:
         """Return whether its accuracy counts as proven to be at least ``floor``.

@@ -25,7 +25,7 @@ def evidence_of(record: StudyRecord) -> list[Evidence]:
         found = _evidence_of(record)
         for each in found:  # all that is read later must be there
             each.summary()
-            _ = each.assurance, each.difference, each.default_accuracy
+            _ = each.assurance, each.difference, each.default_accuracy, each.loss_ruled_out
             _ = each.job_time_s, each.job_figure
     except Exception as error:  # whoever writes to MLflow writes any front.json
         raise DamagedStudy(f"its front.json lacks or garbles {error}") from error

@@ -29,7 +29,8 @@ def front_json(result: StudyResult) -> dict[str, Any]:
     the default). ``cpu_ratio`` and ``memory_ratio`` are costs divided by the default's (0.5 is
     half). Of a text, ``perplexity`` takes the place of ``accuracy`` in all names;
     ``perplexity_ratio``, a perplexity divided by the default's, that of ``accuracy_gain``; and
-    ``perplexity_margin``, a part of the default's, that of ``accuracy_margin``. An interval is
+    ``perplexity_margin`` and ``perplexity_loss_ruled_out``, parts of the default's, those of
+    ``accuracy_margin`` and ``accuracy_loss_ruled_out``. An interval is
     ``{"value", "low", "high"}`` in the unit of its name, at the ``confidence`` of its entry in
     ``verified``; ``iteration_s`` at 95 %. A value that was not measured is ``null`` or absent.
 
@@ -46,7 +47,9 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``accuracy_from``, ``verdict``, ``changes_learning`` (whether a lossy exchange of
         gradients changes what is learned), ``runs``, and the ``comparison`` with the
         default: ``speedup``, ``accuracy_gain``, ``cpu_ratio`` and ``memory_ratio`` with p-values,
-        ``no_loss``, ``no_loss_looks``; ``accuracy_kept`` is the former name of ``no_loss``);
+        ``no_loss``, ``no_loss_looks``, ``accuracy_loss_ruled_out`` (the least loss of which it is
+        proven to lose no more, with the level for all looks and configurations; below 0 for a
+        gain); ``accuracy_kept`` is the former name of ``no_loss``);
         ``accuracy_margin`` (the loss that counts as none), ``reference`` (where the default's
         accuracy comes from, in words; empty for its own run), ``default_part`` (the first part of
         the default that everything is compared with, in words; empty for the whole), ``notes``;
@@ -169,6 +172,7 @@ def _comparison(versus: Comparison | None, quality: Quality) -> dict[str, Any] |
         f"{quality.name}_p": versus.accuracy_p,
         "no_loss": versus.no_loss,
         "no_loss_looks": versus.no_loss_looks,
+        f"{quality.name}_loss_ruled_out": quality.plain_loss(versus.loss_ruled_out),
         **({} if quality.is_perplexity else {"accuracy_kept": versus.no_loss}),
         "cpu_ratio": _cost(versus.cpu),
         "memory_ratio": _cost(versus.memory),

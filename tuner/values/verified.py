@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,6 +45,8 @@ class Comparison:
         no_loss: Whether non-inferiority is proven: the accuracy is not below the default's by
             more than the margin, see ``tuner.verification.noninferiority``.
         no_loss_looks: Number of looks at the data for that proof.
+        loss_ruled_out: Least loss of accuracy, a fraction, of which it is proven to lose no more,
+            whatever the margin; below 0 for a gain, infinite if nothing is proven.
         cpu: CPU seconds (user and system) of a whole run, compared round by round.
         memory: Peak memory, compared between runs of one kind, either full or over a share.
     """
@@ -54,6 +57,7 @@ class Comparison:
     accuracy_p: float
     no_loss: bool
     no_loss_looks: int = 1
+    loss_ruled_out: float = math.inf
     cpu: CostRatio | None = None
     memory: CostRatio | None = None
 

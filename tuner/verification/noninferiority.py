@@ -179,6 +179,20 @@ def p_of_loss(
     return tail((gain + margin) / error, freedom)
 
 
+def least_margin(
+    candidate: Sequence[float], default: Sequence[float], level: float, spread: Spread
+) -> float:
+    """Return the least margin (fraction) at which ``p_of_loss`` is below ``level``.
+
+    It is below 0 for a proven gain, and infinite where no margin would do.
+    """
+    if len(candidate) + len(default) - 2 < _MIN_FREEDOM or not candidate or not default:
+        return math.inf
+    error, freedom = spread.error(candidate, default)
+    gain = statistics.fmean(candidate) - statistics.fmean(default)
+    return upper_quantile(level, freedom) * error - gain
+
+
 def chance_of_proof(
     candidate: Sequence[float],
     default: Sequence[float],

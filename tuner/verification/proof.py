@@ -266,6 +266,7 @@ def _compare(seen: Readings, index: int, spread: _Spread) -> Comparison:
         accuracy_p=accuracy_p,
         no_loss=proven and not seen.plan.part,
         no_loss_looks=looks,
+        loss_ruled_out=seen.loss_ruled_out(index),
         cpu=_cost_ratio(pairs, pairs, _cpu_s, spread, _MIN_CPU_S),
         memory=_cost_ratio(alike, pairs, _peak_memory, spread),
     )

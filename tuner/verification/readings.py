@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tuner.values.trial import TrialResult
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import (
     Spread,
     chance_of_proof,
+    least_margin,
     p_of_loss,
     usual_deviation,
 )
@@ -157,20 +158,51 @@ class Readings:
             return 1, self.is_default(index)
         if index not in self.plan.tested or index in self.diverged:
             return 0, False
-        planned, whole = self.plan.looks(index), self.whole(index)
-        looks = [count for count in planned.candidate_runs if count <= len(whole)]
-        for number, count in enumerate(looks, 1):
-            known = whole[:count]
-            default = self.of_default(known[-1][0])
-            p = p_of_loss(
-                [accuracy for _, accuracy in known],
-                default,
-                self.plan.margin(index),
-                self._spread(default),
-            )
-            if p < (planned.level(count) or 0.0):
+        margin, number = self.plan.margin(index), 0
+        for number, (mine, default, level) in enumerate(self._looks(index), 1):
+            if p_of_loss(mine, default, margin, self._spread(default)) < level:
                 return number, True
-        return len(looks), False
+        return number, False
+
+    def loss_ruled_out(self, index: int) -> float:
+        """Return the least loss (fraction) of which it is proven that an entrant loses no more.
+
+        A planned look rules out every loss that its test rejects at its level, whatever the
+        margin. These bounds hold together at all looks, so the best one counts (repeated
+        confidence intervals, Jennison and Turnbull 2000, ISBN 978-0849303166, chapter 9).
+        Trade-offs beside candidates have one look, at the end. They share in equal parts what the
+        candidates leave of the level.
+
+        Returns:
+            The loss; below 0 for a proven gain, and infinite if nothing is proven.
+        """
+        if self.plan.part or index in self.diverged:
+            return math.inf
+        if self.is_default(index):
+            return 0.0
+        looks = self._looks(index) if index in self.plan.tested else self._end(index)
+        bounds = (
+            least_margin(mine, default, level, self._spread(default))
+            for mine, default, level in looks
+        )
+        return min(bounds, default=math.inf)
+
+    def _looks(self, index: int) -> Iterator[tuple[list[float], list[float], float]]:
+        """Yield the accuracies of a tested entrant and the default at each look, and its level."""
+        planned, whole = self.plan.looks(index), self.whole(index)
+        for count, level in zip(planned.candidate_runs, planned.levels, strict=True):
+            if count <= len(whole):
+                known = whole[:count]
+                mine = [accuracy for _, accuracy in known]
+                yield mine, self.of_default(known[-1][0]), level
+
+    def _end(self, index: int) -> Iterator[tuple[list[float], list[float], float]]:
+        """Yield the only look at a trade-off beside candidates."""
+        plan = self.plan
+        others = [each for each in plan.entrants if each.role is Role.TRADE_OFF]
+        if self.role(index) is Role.TRADE_OFF:
+            left = (1 - plan.config.confidence) * 0.5 ** len(plan.tested)
+            yield self.accuracies(index), self.of_default(), left / len(others)
 
     def verdict(self, index: int) -> bool | None:
         """Return whether a candidate is proven or refuted; ``None`` while that is open.
