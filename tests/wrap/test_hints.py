@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,22 @@ def test_a_program_that_fails_is_told_where_its_output_is_and_what_it_sees(
     failed = dataclasses.replace(
         run(1.0), status=status, reason="exit code 1", log_tail="first\nno such file: ../data"
     )
-    said = complaint(failed, Path("/studies/log.txt"), confined=confined)
+    program = Program(argv=("python", "train.py"), folder=Path(), confined=confined)
+    said = complaint(failed, Path("/studies/log.txt"), program)
     assert said.startswith(
         f"the program does not run as it is: {status.value}: exit code 1; the end of its output: "
         "no such file: ../data (all of it: /studies/log.txt)"
     )
     assert ("what --allow-read names" in said) is hinted
+
+
+def test_of_a_module_that_is_missing_the_interpreter_is_told():
+    why = "ModuleNotFoundError: No module named 'torch'"
+    failed = dataclasses.replace(run(1.0), status=TrialStatus.CRASHED, log_tail=why)
+    program = Program(argv=(sys.executable, "train.py"), folder=Path())
+    said = complaint(failed, Path("/studies/log.txt"), program)
+    assert f"{sys.executable} ran it" in said
+    assert "--allow-read" in said, "or it is in a folder that the sandbox does not show"
 
 
 @pytest.mark.parametrize(

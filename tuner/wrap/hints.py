@@ -22,13 +22,13 @@ def rangeless(program: Program) -> list[str]:
     ]
 
 
-def complaint(result: TrialResult, log: Path, *, confined: bool) -> str:
+def complaint(result: TrialResult, log: Path, program: Program) -> str:
     """Return why a program does not run as it is, and what may help.
 
     Args:
         result: Its run.
         log: The file that its output is kept in.
-        confined: Whether it ran in a sandbox.
+        program: The program.
     """
     tail = result.log_tail.splitlines()[-1:] or ["it printed nothing"]
     said = (
@@ -37,7 +37,12 @@ def complaint(result: TrialResult, log: Path, *, confined: bool) -> str:
     )
     if result.log_tail:
         said += f" (all of it: {log})"
-    if confined and result.status is TrialStatus.CRASHED:
+    if "No module named" in tail[0]:
+        said += (
+            f"; {program.executable} ran it: if the module is installed for another interpreter, "
+            "write the path of that one"
+        )
+    if program.confined and result.status is TrialStatus.CRASHED:
         said += (
             "; its sandbox shows its own folder and what --allow-read names, and the network with "
             "--network; --no-sandbox runs it plainly"

@@ -125,8 +125,7 @@ class _Study:
             result, seen = self._runner.submit(trial, aim).result()
             if not result.usable:
                 log = self._folder.trials / trial.name / "log.txt"
-                confined = self._request.program.confined
-                raise NoTrialSucceeded(complaint(result, log, confined=confined))
+                raise NoTrialSucceeded(complaint(result, log, self._request.program))
             self._keep(result)
             self._record.keep_seen(seen)
         self._require_quality()
