@@ -23,7 +23,7 @@ from tuner.values.results import least_of_interest
 from tuner.values.trial import Params, ParamValue, TrialResult
 
 _CANDIDATES = 192
-_NEARLY = 0.7
+_NEARLY = 0.9  # of the worth; less would prolong trainings beyond what is of interest
 _BESIDE = 0.25  # weight of the front's gain where there is an aim
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
