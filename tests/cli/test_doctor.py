@@ -7,7 +7,7 @@ import pytest
 from tuner.cli.doctor import MACHINE, Finding, diagnose, format_findings, is_well
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import FrameworkConfig, RuntimeConfig
-from tuner.runtimes import find_runtime
+from tuner.runtimes import find_runtime, venv
 
 # what runs here is not only Python of ours: slower where neighbours take the CPU
 pytestmark = pytest.mark.timeout(20)
@@ -63,7 +63,8 @@ def test_an_installed_runtime_is_found(tmp_path):
         (framework("venv", interpreter="3", install="never"), "install=never", "runtimes install"),
     ],
 )
-def test_what_a_framework_lacks_is_said(config, fact, remedy, tmp_path):
+def test_what_a_framework_lacks_is_said(monkeypatch, config, fact, remedy, tmp_path):
+    monkeypatch.setattr(venv, "find_uv", lambda: "")
     finding = of(diagnose([config], tmp_path), "example")[0]
     assert not finding.ok
     assert fact in finding.fact

@@ -41,7 +41,7 @@ def overview(commands: Mapping[str, str]) -> str:
             "  python -m tuner framework=caffe dataset=mnist budget=quick",
             "  python -m tuner recommend framework=caffe dataset=mnist max_train_time_s=60",
             "",
-            "Exit codes: 0 done, 1 bad setting, 2 unusable value, 3 no working runtime or data, "
+            "Exit codes: 0 done, 1 bad setting, 2 unusable value, 3 no runtime or data, "
             "4 no result, 130 stopped.",
         ]
     )
