@@ -331,7 +331,7 @@ def test_workers_are_a_runtime_setting_that_the_command_is_told(folder, tuner, w
         (["--minimize", "loss", "--", "true"], 2, "the program told no loss"),
         (["--metric", "a(?P<accuracy>.)", "--", "true"], 2, "matches nothing that was printed"),
         (["--minimize", "loss", "--metric", "(?P<x>.)", "--", "true"], 2, "no group named loss"),
-        (["--net", "choice(a, b)", "--", "true"], 2, "the program told no accuracy"),
+        (["--net", "choice(a, b)", "--", "true"], 2, "worse while its params are searched (net)"),
         (["--step", "int(1, 3)", "--", "true"], 2, "--step is an option of its own"),
         (["--threads", "int(1, 3)", "--", "true"], 2, "the param threads has the name of a knob"),
         (["--margin", "0", "--", "true"], 2, "--margin must be a number above 0, got 0"),

@@ -181,9 +181,11 @@ class _Study:
             return
         if program.metric:
             raise ConfigError(f"--metric {program.metric!r} matches nothing that was printed")
+        names = ", ".join(sorted(program.params.names))
+        then = f" while its params are searched ({names})" if names else ""
         raise ConfigError(
-            f"the program told no {program.goal.name}, which must not get worse; let it report "
-            f"it (docs/wrap.md), or add --metric '{program.goal.name}[:=] *"
+            f"the program told no {program.goal.name}, which must not get worse{then}; let it "
+            f"report it (docs/wrap.md), or add --metric '{program.goal.name}[:=] *"
             rf"(?P<{program.goal.name}>\S+)'"
         )
 
