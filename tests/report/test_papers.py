@@ -198,6 +198,7 @@ def test_terminal_page_section_and_data_say_the_same(tmp_path):
     for shown in (out.getvalue(), section):
         assert "Wu et al., table X" in shown
         assert "differs (another best row, 0 of 1 pair of rows the same way)" in shown
+        assert "(training time, s: Synthetic: blas fast < Synthetic: blas slow): does not" in shown
         assert "does not hold here" in shown
         assert "nobody has it" in shown
         assert "Not run: GPUs: none here." in shown

@@ -63,9 +63,17 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One of the paper's claims, and whether it holds here."""
+    """One of the paper's claims, and whether it holds here.
+
+    Attributes:
+        claim: What the paper says.
+        order: The rows that it is about, in its order, the lowest first.
+        verdict: ``HOLDS``, ``FAILS`` or ``UNKNOWN``.
+        words: Why it does not hold or cannot be told; else empty.
+    """
 
     claim: PaperClaim
+    order: str
     verdict: str
     words: str
 
@@ -197,6 +205,7 @@ def judged_claims(result: PaperResult) -> list[Judged]:
 
 def _judged(result: PaperResult, claim: PaperClaim) -> Judged:
     groups = [[result.runs[number - 1] for number in group] for group in claim.order]
+    order = " < ".join(", ".join(row_label(run) for run in group) for group in groups)
     values = [[result.ours(run, claim.figure) for run in group] for group in groups]
     lacking = [
         run
@@ -206,13 +215,13 @@ def _judged(result: PaperResult, claim: PaperClaim) -> Judged:
     ]
     if lacking:
         names = ", ".join(dict.fromkeys(row_label(run) for run in lacking))
-        return Judged(claim, UNKNOWN, f"not measured here: {names}")
+        return Judged(claim, order, UNKNOWN, f"not measured here: {names}")
     known = [[_worth(value) for value in found if value is not None] for found in values]
     broken = list(_broken(FIGURES[claim.figure], groups, known))
     if not broken:
-        return Judged(claim, HOLDS, "")
+        return Judged(claim, order, HOLDS, "")
     words = f"{'; '.join(broken)}. {why(result, claim.figure)}".strip()
-    return Judged(claim, FAILS, words)
+    return Judged(claim, order, FAILS, words)
 
 
 def _broken(

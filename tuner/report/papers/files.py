@@ -85,6 +85,7 @@ def paper_json(result: PaperResult) -> dict[str, Any]:
             {
                 "says": each.claim.says,
                 "figure": each.claim.figure,
+                "order": each.order,
                 "verdict": each.verdict,
                 "words": each.words,
             }

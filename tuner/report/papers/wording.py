@@ -96,7 +96,7 @@ def trend_words(trend: Trend) -> str:
 def claim_words(judged: Judged) -> str:
     """Describe a claim of the paper and whether it holds here."""
     label = FIGURES[judged.claim.figure].label
-    words = f'"{judged.claim.says}" ({label}): {judged.verdict} here'
+    words = f'"{judged.claim.says}" ({label}: {judged.order}): {judged.verdict} here'
     return f"{words}: {judged.words}" if judged.words else f"{words}."
 
 
