@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from recorded import Recorded
 
-from tuner.trials.protocol import marks_of, trained_iterations
+from tuner.trials.protocol import marks_of, tests_every_mark, trained_iterations
 from tuner.trials.stopping import can_extend, far_behind
 from tuner.values.trial import (
     Checkpoint,
@@ -134,7 +134,7 @@ class Replay:
 
     def _train(self, trial: Trial, pace: float, goes_on: GoesOn) -> list[Checkpoint]:
         limit_s = trial.train_time_limit_s or math.inf
-        every = trial.kind is TrialKind.REFERENCE
+        every = tests_every_mark(trial)
         asked = trained_iterations(trial)
         points: list[Checkpoint] = []
         seen_s = 0.0

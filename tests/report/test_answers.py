@@ -237,6 +237,24 @@ def test_runs_that_differ_in_number_are_told_by_their_extent():
     assert "from 2–3 whole, interleaved runs each" in notes[0]
 
 
+def test_an_earlier_stop_rests_on_the_runs_of_the_longer_training():
+    study = make_study()
+    default, first, *others = study.verified
+    stop = dataclasses.replace(
+        first,
+        name="trial 4 at 3,200",
+        stop_of="trial 4",
+        full_runs=2,
+        rate_runs=4,
+        rate_share=0.05,
+    )
+    notes = footnotes(dataclasses.replace(study, verified=(default, stop, *others)))
+    assert (
+        "Accuracy of trial 4 at 3,200: on the way of 2 runs of trial 4; time from its rate over "
+        "5 % of the iterations, in 4 interleaved runs."
+    ) in notes
+
+
 def test_equal_confidences_share_a_place():
     default, *others = make_study().verified
     study = make_study(verified=(dataclasses.replace(default, on_front=0.52), *others))

@@ -191,6 +191,13 @@ def test_only_a_reference_looks_at_every_mark(digits):
         assert request["every_mark"] is (kind is TrialKind.REFERENCE)
 
 
+def test_a_trial_is_tested_on_the_way_where_it_asks_for_that(digits):
+    trial = Trial(1, {"iterations": 800}, TrialKind.VERIFY, test=True, test_at=(500, 600))
+    request = json.loads(request_text(trial, digits, "default"))
+    assert request["every_mark"] is True
+    assert request["eval_at"] == "500,600,800"
+
+
 def test_params_cannot_replace_what_the_protocol_says(digits):
     trial = Trial(1, {"iterations": 10, "protocol": 99, "seed": 99, "test_images": "x"}, seed=5)
     request = json.loads(request_text(trial, digits, "default"))

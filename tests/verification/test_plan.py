@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.report_samples import make_result
+from tests.report_samples import make_measurement, make_result
 from tests.verify_samples import (
     DEFAULT,
     LONG,
@@ -211,6 +211,32 @@ def test_a_round_without_the_default_has_whole_runs_for_accuracy_alone():
     runs = [run_of(each, 20.0, 0.99) for each in plan.trials()]
     assert [set(each) for each in plan.runs_of(runs)] == [{0, 3}] * 2
     assert [len(each) for each in plan.whole_runs_of(runs)] == [0, 4]
+
+
+@pytest.mark.parametrize(("changes", "rounds"), [({}, 4), ({"learning_rate": 0.02}, 0)])
+def test_a_part_of_a_training_has_the_pace_that_was_measured_for_it(changes, rounds):
+    beside = SideBySide({**DEFAULT.params, "threads": 1}, 2, 25.0)
+    measured = dataclasses.replace(
+        make_entrant(1, 40.0, Role.NO_LOSS, iterations=8000), beside=beside
+    )
+    part = make_entrant(2, 30.0, Role.NO_LOSS, batch_size=65, iterations=6000, **changes)
+    plan = make_plan(measured, rounds=4, config=LONG, accuracies=SEEDS)
+    plan = plan.with_entrants([dataclasses.replace(part, beside=beside)])
+    assert plan.timed_rounds(2) == rounds
+    assert plan.owes(2) == (plan.times_s([2]) > 0) == (not rounds)
+    used = make_measurement(40.0, cpu_user_s=50.0, cpu_user_pct=60.0, cores_used=1.5)
+    runs = [run_of(each, 40.0, None, measurement=used) for each in plan.trials()]
+    shown = plan.runs_of(runs)[2]
+    assert len(shown) == rounds
+    for each in shown.values():
+        assert each.metrics["train_time_s"] == pytest.approx(30.0)
+        assert each.trial.params["iterations"] == 6000
+        assert each.trial.share == pytest.approx(0.1 * 8000 / 6000)
+        # 15 s of CPU less, of which 60 parts in 65 are the user's
+        assert each.metrics["cpu_user_s"] == pytest.approx(50.0 - 15.0 * 60 / 65)
+    again = plan.with_round((0, 2))
+    runs = [run_of(each, 40.0, None, measurement=used) for each in again.trials()]
+    assert again.runs_of(runs)[2][4].metrics["train_time_s"] == 40.0, "its own where it ran"
 
 
 def test_trade_offs_run_whole_first_and_then_for_their_rate():

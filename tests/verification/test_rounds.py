@@ -29,7 +29,7 @@ from tuner.convergence.default_run import KnownDefault
 from tuner.storage.study_folder import StudyFolder
 from tuner.values.errors import ConfigError
 from tuner.values.pareto import find_objective
-from tuner.values.trial import SideBySide, TrialKind, TrialStatus
+from tuner.values.trial import Checkpoint, SideBySide, TrialKind, TrialStatus
 from tuner.values.verified import Role
 from tuner.verification.rounds import Verification
 
@@ -41,6 +41,22 @@ SECOND = make_result(2, 0.990, 25.0, batch_size=32, iterations=8000)
 LONGER = make_result(3, 0.991, 30.0, batch_size=128, iterations=6000)
 PART = make_result(4, 0.988, 10.0, batch_size=128, iterations=2000)
 COARSE = make_result(5, 0.970, 5.0, batch_size=256, iterations=500)
+STOPS = [
+    dataclasses.replace(
+        BEST,
+        trial=BEST.trial.derive(place, {**BEST.params, "iterations": iterations}),
+        measurement=make_measurement(20.0 * iterations / 4000),
+    )
+    for place, iterations in enumerate((3200, 2400), 1)
+]
+"""Earlier stops of the best."""
+
+
+def only_best(points):
+    """Chances by which the best is the only candidate."""
+    return [0.9 * (each.params == BEST.params) for each in points]
+
+
 LIKELY = {1: 0.9, 2: 0.7, 3: 0.6, 4: 0.5, 5: 0.01}
 GOOD, POOR = (0.9902, 0.9898, 0.9901), (0.9851, 0.9849, 0.9852)
 
@@ -54,7 +70,7 @@ class Bench:
     ):  # fmt: skip
         self.folder, self.points, self.at_once = folder, searched(*points), at_once
         self.accuracies, self.reference = accuracies, reference
-        self.chances, self.shown, self.times = dict(LIKELY), {}, {}
+        self.chances, self.shown, self.times, self.on_the_way = dict(LIKELY), {}, {}, {}
         self.config = TuneConfig(verify=config, budget=BudgetConfig(time_s=1000.0), goal=goal)
         self.limits = [parse_constraint(text) for text in limits]
         self.resume()
@@ -100,6 +116,10 @@ class Bench:
             number, 50.0 if number == "runtime" else self.point(number)
         )
         looks = first_looks(self.reference, trial.seed, 1600) if trial.curve else ()
+        looks += tuple(
+            Checkpoint(each, each / 100, None, 0.99, self.on_the_way[each][turn % 3])
+            for each in trial.test_at
+        )
         return run_of(trial, time_s, accuracy, checkpoints=looks)
 
     def point(self, number):
@@ -440,6 +460,52 @@ def test_accuracies_side_by_side_cost_half_the_time(folder):
     )
     assert plan.cost_s((1, 1)) == pytest.approx(plan.cost_s((1,)))
     assert 120.0 < plan.cost_s((1, 1)) < 150.0
+
+
+@pytest.mark.parametrize(
+    ("way", "proven"),
+    [((GOOD, GOOD), 2400), ((GOOD, POOR), 3200), ((POOR, GOOD), 4000), ((POOR, POOR), 4000)],
+)
+def test_runs_of_a_candidate_prove_its_earlier_stops_one_after_the_other(folder, way, proven):
+    bench = Bench(folder, RUNTIME, BEST, *STOPS, at_once=2)
+    bench.likely = only_best
+    bench.shown[1] = GOOD
+    bench.on_the_way = dict(zip((3200, 2400), way, strict=True))
+    bench.campaign()
+    shown = {each.params["iterations"]: each for each in bench.verification.summary()}
+    lossless = [each for each in shown.values() if each.loses_nothing and each.is_faster]
+    assert min(lossless, key=lambda each: each.train_time_s.value) is shown[proven]
+    assert shown[proven].speedup == pytest.approx(100 / (proven / 200), rel=0.01)
+    assert shown[proven].full_runs == shown[4000].full_runs == 2
+    assert {3200, 2400} & shown.keys() == {proven} - {4000}, "no others are shown"
+    assert {4000, proven} <= shown.keys()
+    assert bench.verification.next_looks().alpha == pytest.approx(0.0125), "one share of the level"
+    assert all(
+        each.against_default.loss_ruled_out == 0.002 for each in (shown[4000], shown[proven])
+    )
+
+
+def test_a_refuted_candidate_proves_no_earlier_stop(folder):
+    bench = Bench(folder, RUNTIME, BEST, *STOPS, at_once=2)
+    bench.likely = only_best
+    bench.shown[1], bench.on_the_way = POOR, {3200: GOOD, 2400: GOOD}
+    bench.campaign()
+    bench.round(last=True)
+    assert bench.verification.proven_speedup < 3
+    assert bench.verification.notes() == ("Tested for no loss but not proven: trial 1.",)
+
+
+def test_earlier_stops_are_kept_for_a_resumed_study(folder):
+    bench = Bench(folder, RUNTIME, BEST, *STOPS, at_once=2)
+    bench.likely = only_best
+    bench.on_the_way = {3200: GOOD, 2400: GOOD}
+    begun = bench.round()
+    assert [each.test_at for each in begun] == [(2400, 3200)] * 2
+    assert bench.verification.describe() == (
+        "accuracy of trial 1 (no loss), and at 3,200, 2,400 on the way, round 1"
+    )
+    bench.resume()
+    assert bench.verification.pending() == begun
 
 
 def test_what_is_short_measures_accuracy_and_time_in_one(folder):

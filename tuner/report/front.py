@@ -44,7 +44,8 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``same_accuracy`` replaces the others if only the first part of the default is known);
         ``verified`` (the default first: ``name``, ``role``, ``trial_number``, ``params``, the
         figures, ``job_time_s`` and ``job_accuracy`` (with the intervals of one further run),
-        ``accuracy_from``, ``verdict``, ``changes_learning`` (whether a lossy exchange of
+        ``accuracy_from``, ``stop_of`` (the longer training whose runs were evaluated on the way,
+        where this one stops), ``verdict``, ``changes_learning`` (whether a lossy exchange of
         gradients changes what is learned), ``runs``, and the ``comparison`` with the
         default: ``speedup``, ``accuracy_gain``, ``cpu_ratio`` and ``memory_ratio`` with p-values,
         ``no_loss``, ``no_loss_looks``, ``accuracy_loss_ruled_out`` (the least loss of which it is

@@ -198,7 +198,10 @@ def _as_sentence(text: str) -> str:
 def _time_notes(result: StudyResult) -> list[str]:
     """Explain how the times of the verified configurations were obtained, one line per way."""
     whole = [each for each in result.verified if each.full_runs and not each.rate_runs]
-    mixed = [each for each in result.verified if each.full_runs and each.rate_runs]
+    partly = [each for each in result.verified if each.full_runs and each.rate_runs]
+    mixed, stops = (
+        [each for each in partly if bool(each.stop_of) is way] for way in (False, True)
+    )
     rates = [each for each in result.verified if not each.full_runs]
     notes = []
     if whole:
@@ -211,6 +214,11 @@ def _time_notes(result: StudyResult) -> list[str]:
         runs = _extent([each.full_runs for each in mixed], "whole run")
         learnt = f"{result.quality.name.capitalize()} of {_names(result, mixed)}"
         notes.append(f"{learnt}: from {runs}; time {_rate(mixed)}.")
+    for each in stops:
+        learnt = f"{result.quality.name.capitalize()} of {_names(result, [each])}"
+        runs = count(each.full_runs, "run")
+        way = f"on the way of {runs} of {printable(each.stop_of)}"
+        notes.append(f"{learnt}: {way}; time {_rate([each])}.")
     if rates:
         notes.append(f"Training time of {_names(result, rates)}: {_rate(rates)}.")
     trial_0 = result.default

@@ -85,8 +85,13 @@ def marks_of(trial: Trial) -> list[int]:
     if trial.share < 1 and not trial.curve:
         return [iterations]
     whole = checkpoint_grid(int(trial.params["iterations"] or 1), trial.curve)
-    marks = {*whole, *fine_grid(*trial.finely)}
+    marks = set(trial.test_at) or {*whole, *fine_grid(*trial.finely)}
     return [*sorted(mark for mark in marks if mark < iterations), iterations]
+
+
+def tests_every_mark(trial: Trial) -> bool:
+    """Return whether a worker is to evaluate the test split at each mark, not only at the end."""
+    return trial.kind is TrialKind.REFERENCE or bool(trial.test_at)
 
 
 def trained_iterations(trial: Trial) -> int:
@@ -106,7 +111,7 @@ def request_text(trial: Trial, dataset: Dataset, model: str) -> str:
         "model": model,
         "seed": trial.seed,
         "test": trial.test,
-        "every_mark": trial.kind is TrialKind.REFERENCE,
+        "every_mark": tests_every_mark(trial),
         "dataset": dataset.name,
         "figure": dataset.quality.name,
         "classes": dataset.classes,

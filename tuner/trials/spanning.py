@@ -66,6 +66,7 @@ def along(trial: Trial) -> Trial:
         rivals=(),
         curve=0,
         finely=(0, 0),
+        test_at=(),
     )
 
 

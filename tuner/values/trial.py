@@ -131,6 +131,7 @@ class Trial:
             to ``rivals``. 0 if only the end of the trial matters.
         finely: First and last iteration of the part in which a ``curve`` is evaluated even more
             often, because stops close together still differ there; ``(0, 0)`` for none.
+        test_at: Iterations on the way at which both splits are evaluated, and at no others.
         warm: Whether a worker that has trained before may train it; its memory is then not its
             own, and its set-up is shorter.
         accuracy_only: Whether only its accuracy counts, so that it may run on one core while
@@ -153,6 +154,7 @@ class Trial:
     rivals: tuple[tuple[float, float], ...] = ()
     curve: int = 0
     finely: tuple[int, int] = (0, 0)
+    test_at: tuple[int, ...] = ()
     warm: bool = False
     accuracy_only: bool = False
     pace_s: float = 0.0
@@ -385,6 +387,7 @@ class TrialResult:
         trial["kind"] = TrialKind(trial["kind"])
         trial["rivals"] = tuple((time_s, accuracy) for time_s, accuracy in trial["rivals"])
         trial["finely"] = tuple(trial.get("finely", (0, 0)))
+        trial["test_at"] = tuple(trial.get("test_at", ()))
         measurement = raw.pop("measurement")
         return cls(
             trial=Trial(**trial),

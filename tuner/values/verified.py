@@ -102,6 +102,8 @@ class Verified:
         on_front: Confidence (0–1) that no other verified configuration dominates it.
         role: What it was verified for.
         accuracy_from: Source of the accuracy, in words, if not its own full runs.
+        stop_of: Name of the longer training whose full runs were evaluated on the way, where this
+            one stops; empty if it has full runs of its own.
         job_time_s, job_accuracy: The same figures with the interval of one further run, which is
             wider than that of a mean; of an accuracy, on the same test images.
         quality: What the accuracies are scores of.
@@ -128,6 +130,7 @@ class Verified:
     on_front: float = 1.0
     role: Role = Role.TRADE_OFF
     accuracy_from: str = ""
+    stop_of: str = ""
     quality: Quality = ACCURACY
     job_time_s: Interval | None = None
     job_accuracy: Interval | None = None

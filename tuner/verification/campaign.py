@@ -20,6 +20,7 @@ from tuner.verification.finalists import (
 )
 from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Entrant, Plan, most_rounds
 from tuner.verification.readings import Readings
+from tuner.verification.stops import earlier_stops
 
 Beside = Callable[[TrialResult], SideBySide | None]
 """Tells how to measure a point's accuracy side by side with others, see ``Strategy.beside``."""
@@ -128,7 +129,7 @@ class Campaign:
             ),
             [each.result for each in (*plan.entrants[1:], *picked)],
         )
-        found = [*self._planned(picked, left_s), *self._as_trade_offs(others)]
+        found = [*self._with_stops(self._planned(picked, left_s)), *self._as_trade_offs(others)]
         return found if found or plan.rounds or not last else self._least()
 
     def _least(self) -> list[Entrant]:
@@ -185,6 +186,18 @@ class Campaign:
             else each
             for index, each in zip(numbers, picked, strict=True)
         ]
+
+    def _with_stops(self, entrants: Sequence[Entrant]) -> list[Entrant]:
+        """Add earlier stops to a candidate whose accuracy is measured by runs of its own."""
+        found = list(entrants)
+        first = len(self._plan.entrants)
+        for place, each in enumerate(entrants):
+            if each.role is Role.NO_LOSS and each.beside:
+                stops = earlier_stops(each.result, self._points)
+                found += [
+                    dataclasses.replace(each, result=stop, leader=first + place) for stop in stops
+                ]
+        return found
 
     @staticmethod
     def _rounds_in(left_s: float, plan: Plan, index: int) -> int:

@@ -21,6 +21,7 @@ from tuner.values.pareto import OBJECTIVES, Objective
 from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult, TrialStatus
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
+from tuner.verification.stops import at_stop, for_iterations, same_training
 
 MIN_ROUNDS = 2
 """Fewer would prove nothing."""
@@ -61,6 +62,8 @@ class Entrant:
         rounds: Rounds of accuracies that were planned when it was chosen. They stay, whatever is
             configured later: looks that are added once others have failed would err more often.
         in_parts: Whether only parts of its training run, as there is no time for whole runs.
+        leader: Index of the entrant whose runs also tell its accuracy, as it is an earlier stop of
+            the same training; 0 if it has runs of its own.
     """
 
     result: TrialResult
@@ -68,6 +71,12 @@ class Entrant:
     beside: SideBySide | None = None
     rounds: int = 0
     in_parts: bool = False
+    leader: int = 0
+
+    @property
+    def iterations(self) -> int:
+        """How long it trains."""
+        return int(self.result.params["iterations"] or 1)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; ``from_json`` reads them back."""
@@ -78,6 +87,7 @@ class Entrant:
             "beside": beside,
             "rounds": self.rounds,
             "in_parts": self.in_parts,
+            "leader": self.leader,
         }
 
     @classmethod
@@ -86,7 +96,12 @@ class Entrant:
         beside = SideBySide(**raw["beside"]) if raw.get("beside") else None
         result = TrialResult.from_json(raw["result"])
         return cls(
-            result, Role(raw["role"]), beside, raw.get("rounds", 0), raw.get("in_parts", False)
+            result,
+            Role(raw["role"]),
+            beside,
+            raw.get("rounds", 0),
+            raw.get("in_parts", False),
+            raw.get("leader", 0),
         )
 
 
@@ -152,8 +167,24 @@ class Plan:
         return 0 in self.rounds[turn]
 
     def timed_rounds(self, index: int) -> int:
-        """Count the rounds in which the times of an entrant are measured."""
-        return sum(0 in order and index in order for order in self.rounds)
+        """Count the rounds in which the pace of an entrant is measured."""
+        known = set(self._of_its_pace(index))
+        return sum(0 in order and not known.isdisjoint(order) for order in self.rounds)
+
+    def _of_its_pace(self, index: int) -> list[int]:
+        """Return the entrants whose timed runs tell an entrant's pace: itself, then others.
+
+        Others are candidates that train the same for longer or shorter, in parts as it does.
+        """
+        entrant = self.entrants[index]
+        return [index] + [
+            other
+            for other, each in enumerate(self.entrants)
+            if other != index
+            and entrant.beside
+            and each.beside
+            and same_training(each.result.params, entrant.result.params)
+        ]
 
     def owes(self, index: int) -> bool:
         """Return whether the times of an entrant were measured in fewer rounds than needed."""
@@ -207,6 +238,7 @@ class Plan:
             kind=TrialKind.VERIFY,
             seed=1000 * (self.seed + 1) + turn + _SEEDS_APART * earlier,
             test=True,
+            test_at=tuple(sorted(self.entrants[each].iterations for each in self.stops(index))),
             accuracy_only=True,
         )
 
@@ -244,10 +276,21 @@ class Plan:
         These are the candidates. Trade-offs are tested only in a study without candidates, or its
         claims would err too often.
         """
-        roles = [each.role for each in self.entrants]
+        roles = [None if each.leader else each.role for each in self.entrants]
         candidates = [index for index, role in enumerate(roles) if role in CANDIDATES]
         others = [index for index, role in enumerate(roles) if role is Role.TRADE_OFF]
         return candidates or others
+
+    def stops(self, index: int) -> list[int]:
+        """Return the earlier stops that the runs of an entrant also tell of, the latest first."""
+        return [
+            other for other, each in enumerate(self.entrants) if index and each.leader == index
+        ]
+
+    def before(self, index: int) -> int:
+        """Return which one must be proven before an earlier stop: the next later one, or 0."""
+        leader = self.entrants[index].leader
+        return max([leader, *(each for each in self.stops(leader) if each < index)])
 
     def margin(self, index: int) -> float:
         """Return the loss of accuracy that a candidate may have: 0 if it must be more accurate."""
@@ -255,7 +298,11 @@ class Plan:
         return 0.0 if gain else self.config.margin(self.default.quality)
 
     def looks(self, index: int) -> LookPlan:
-        """Return the looks at one of ``tested``, which are planned before its first run."""
+        """Return the looks at one of ``tested``, which are planned before its first run.
+
+        Earlier stops are looked at whenever the one is whose runs tell of them.
+        """
+        index = self.entrants[index].leader or index
         entrant = self.entrants[index]
         at_once = entrant.beside.at_once if entrant.beside else 1
         counts = look_counts(self.config, at_once, entrant.rounds)
@@ -314,7 +361,8 @@ class Plan:
         assert measured is not None
         # a warm worker needed less set-up than a cold start will
         setup_s = max(default.setup_time_s, measured.setup_time_s)
-        evaluations = 3.0 if trial.test else 1.0  # on the validation split alone it takes less
+        # on the validation split alone it takes less
+        evaluations = 3.0 * (1 + len(trial.test_at)) if trial.test else 1.0
         rest = setup_s + evaluations * measured.test_time_s + 1.0
         if trial.accuracy_only and entrant.beside:
             return entrant.beside.train_s + rest
@@ -338,12 +386,25 @@ class Plan:
         )
 
     def runs_of(self, runs: Sequence[TrialResult]) -> list[dict[int, TrialResult]]:
-        """Return the usable runs of each entrant by round, for rounds that compare times."""
-        found: list[dict[int, TrialResult]] = [{} for _ in self.entrants]
+        """Return the usable runs of each entrant by round, for rounds that compare times.
+
+        Runs of another entrant of the same pace stand for it where it was not in the round.
+        """
+        own: list[dict[int, TrialResult]] = [{} for _ in self.entrants]
         for run, turn, index in self._placed(runs):
             if self.compares_times(turn):
-                found[index][turn] = run
-        return found
+                own[index][turn] = run
+        return [self._with_others(index, own) for index in range(len(own))]
+
+    def _with_others(
+        self, index: int, own: Sequence[Mapping[int, TrialResult]]
+    ) -> dict[int, TrialResult]:
+        iterations = self.entrants[index].iterations
+        _, *others = self._of_its_pace(index)
+        found: dict[int, TrialResult] = {}
+        for other in others:
+            found |= {turn: for_iterations(run, iterations) for turn, run in own[other].items()}
+        return found | dict(own[index])
 
     def whole_runs_of(self, runs: Sequence[TrialResult]) -> list[list[tuple[int, TrialResult]]]:
         """Return the runs of each entrant that tell its test accuracy, each with its round."""
@@ -351,6 +412,9 @@ class Plan:
         for run, turn, index in self._placed(runs):
             if run.test_accuracy is not None:
                 found[index].append((turn, run))
+            for other in self.stops(index) if run.trial.accuracy_only else ():
+                if (stop := at_stop(run, self.entrants[other].iterations)) is not None:
+                    found[other].append((turn, stop))
         return found
 
     def _placed(self, runs: Sequence[TrialResult]) -> list[tuple[TrialResult, int, int]]:

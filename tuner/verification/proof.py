@@ -44,6 +44,7 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
         for index in range(len(plan.entrants))
         if len(seen.common(index)) >= MIN_ROUNDS and seen.accuracies(index)
         if index == 0 or index not in seen.diverged
+        if not plan.entrants[index].leader or seen.is_fastest_stop(index)
     ]
     if indices[:1] != [0] or len(indices) < 2:
         return ()
@@ -70,6 +71,7 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
 def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
     plan, rounds = seen.plan, seen.rounds[index]
     entrant, role = plan.entrants[index].result, seen.role(index)
+    leader = plan.entrants[index].leader
     whole = [run for run in rounds.values() if run.trial.share == 1]
     parts = [run for run in rounds.values() if run.trial.share < 1]
     beside = [run for _, run in seen.whole_runs[index] if run.trial.accuracy_only]
@@ -101,6 +103,7 @@ def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
         composed=_composed(entrant),
         role=role,
         accuracy_from=_source(seen, index),
+        stop_of=plan.entrants[leader].result.trial.title if leader else "",
         quality=spread.quality,
     )
 

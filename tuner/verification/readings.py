@@ -23,6 +23,7 @@ from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Plan
 
 _ROUNDED = 1 / math.sqrt(12)  # standard deviation of rounding to whole images, in images
 _HOPE = 0.1  # chance of a proof below which a candidate is given up
+_HOPE_OF_MORE = 0.3  # the same of an earlier stop of what is proven already
 _SURELY = 0.01  # level at which the default's own params are called worse at another setting
 
 
@@ -50,7 +51,7 @@ class Readings:
         refuted = [
             f"{each.result.trial.title}{' (a run diverged)' if index in self.diverged else ''}"
             for index, each in enumerate(self.plan.entrants)
-            if each.role in CANDIDATES and self.verdict(index) is False
+            if each.role in CANDIDATES and not each.leader and self.verdict(index) is False
         ]
         departure = (
             "The default learns differently at the fastest runtime setting: "
@@ -67,7 +68,7 @@ class Readings:
         accuracies = {
             index: statistics.fmean(accuracy for _, accuracy in whole)
             for index, whole in enumerate(map(self.whole, range(len(self.rounds))))
-            if whole and self.role(index) in CANDIDATES
+            if whole and index in self.plan.tested and self.role(index) in CANDIDATES
         }
         if not accuracies:
             return []
@@ -110,6 +111,15 @@ class Readings:
         indices = range(len(self.plan.entrants))
         return any(self.role(each) in CANDIDATES and self.verdict(each) for each in indices)
 
+    def is_undecided(self, index: int) -> bool:
+        """Return whether more accuracies could prove a candidate or one of its earlier stops."""
+        return any(self.verdict(each) is None for each in (index, *self.plan.stops(index)))
+
+    def is_fastest_stop(self, index: int) -> bool:
+        """Return whether an earlier stop is proven, and no still earlier one."""
+        stops = self.plan.stops(self.plan.entrants[index].leader)
+        return [index] == [each for each in stops if self.verdict(each)][-1:]
+
     def role(self, index: int) -> Role:
         """Return what an entrant is verified for."""
         return self.plan.entrants[index].role
@@ -139,8 +149,15 @@ class Readings:
         return [accuracy for _, accuracy in self.whole(index)]
 
     def groups(self) -> list[list[float]]:
-        """Return the test accuracies, grouped by configurations that learn the same."""
-        others = (each for each in range(len(self.rounds)) if not self.is_default(each))
+        """Return the test accuracies, grouped by configurations that learn the same.
+
+        Earlier stops of a run are no further runs.
+        """
+        others = (
+            index
+            for index, each in enumerate(self.plan.entrants)
+            if not (self.is_default(index) or each.leader)
+        )
         return [self.of_default(), *map(self.accuracies, others)]
 
     def common(self, index: int) -> list[tuple[TrialResult, TrialResult]]:
@@ -152,11 +169,19 @@ class Readings:
         """Return how often an entrant's accuracy was looked at, and whether no loss is proven.
 
         The default's own params lose nothing, unless they were seen to converge differently.
-        Nothing is claimed of entrants that are not tested.
+        Nothing is claimed of entrants that are not tested. An earlier stop is tested at the full
+        level of the one whose runs tell of it, as it counts only if all later ones are proven (a
+        fixed sequence; Maurer, Hothorn and Lehmacher 1995; in sequential tests Glimm, Maurer and
+        Bretz 2010, doi:10.1002/sim.3748).
         """
         if self.role(index) is Role.RUNTIME_ONLY:
             return 1, self.is_default(index)
-        if index not in self.plan.tested or index in self.diverged:
+        if index in self.diverged:
+            return 0, False
+        if self.plan.entrants[index].leader:
+            if not self.no_loss(self.plan.before(index))[1]:
+                return 0, False
+        elif index not in self.plan.tested:
             return 0, False
         margin, number = self.plan.margin(index), 0
         for number, (mine, default, level) in enumerate(self._looks(index), 1):
@@ -170,8 +195,10 @@ class Readings:
         A planned look rules out every loss that its test rejects at its level, whatever the
         margin. These bounds hold together at all looks, so the best one counts (repeated
         confidence intervals, Jennison and Turnbull 2000, ISBN 978-0849303166, chapter 9).
-        Trade-offs beside candidates have one look, at the end. They share in equal parts what the
-        candidates leave of the level.
+        Of a training that was tested at several stops, the margin is ruled out at those that are
+        proven, and nothing else: closer bounds would not hold together (Hsu and Berger 1999,
+        doi:10.1080/01621459.1999.10474141). Trade-offs beside candidates have one look, at the
+        end. They share in equal parts what the candidates leave of the level.
 
         Returns:
             The loss; below 0 for a proven gain, and infinite if nothing is proven.
@@ -180,6 +207,8 @@ class Readings:
             return math.inf
         if self.is_default(index):
             return 0.0
+        if self.plan.entrants[index].leader or self.plan.stops(index):
+            return self.plan.margin(index) if self.no_loss(index)[1] else math.inf
         looks = self._looks(index) if index in self.plan.tested else self._end(index)
         bounds = (
             least_margin(mine, default, level, self._spread(default))
@@ -208,22 +237,27 @@ class Readings:
         """Return whether a candidate is proven or refuted; ``None`` while that is open.
 
         It is refuted after its last planned look, or as soon as that is unlikely to prove it, or a
-        run of it diverges.
+        run of it diverges. An earlier stop waits for the next later one. Further runs must be
+        worth it, as something is proven by then.
         """
+        is_stop = bool(self.plan.entrants[index].leader)
         if index in self.diverged:
             return False
+        if is_stop and not (later := self.verdict(self.plan.before(index))):
+            return later
         _, proven = self.no_loss(index)
         if proven:
             return True
         mine, plan = self.accuracies(index), self.plan.looks(index)
-        if len(mine) >= plan.candidate_runs[-1]:
+        unseen = is_stop and len(mine) < len(self.whole(self.plan.before(index)))
+        if unseen or len(mine) >= plan.candidate_runs[-1]:
             return False
         default = self.of_default()
         if not (mine and default):
             return None
         margin = self.plan.margin(index)
         hope = chance_of_proof(mine, default, plan, margin, self._spread(default))
-        return False if hope < _HOPE else None
+        return False if hope < (_HOPE_OF_MORE if is_stop else _HOPE) else None
 
     def _spread(self, default: Sequence[float]) -> Spread:
         """Return how accuracies vary between seeds in tests against these of the default."""

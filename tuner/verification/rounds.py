@@ -164,7 +164,7 @@ class Verification:
 
     @property
     def _tested(self) -> int:
-        return sum(each.role in CANDIDATES for each in self._known.entrants)
+        return sum(each.role in CANDIDATES and not each.leader for each in self._known.entrants)
 
     def _runs(self) -> list[TrialResult]:
         return self._folder.results(TrialKind.VERIFY)
@@ -196,6 +196,10 @@ class Verification:
             if index
         )
         what = f"{names} against the default" if 0 in order else f"accuracy of {names}"
+        stops = [stop for each in {*order} for stop in plan.stops(each) if 0 not in order]
+        if stops:
+            at = ", ".join(f"{plan.entrants[each].iterations:,}" for each in stops)
+            what += f", and at {at} on the way"
         return f"{what}, round {len(plan.rounds)}"
 
     def pending(self) -> list[Trial]:
@@ -230,13 +234,14 @@ class Verification:
         if self._plan is None or not self._config.verify.finalists:
             return []
         active = self._active()
-        if active:
-            plan, order = self._plan, self._order(self._plan, active)
-            order = order if self._fits(order, left_s) else ()
-        else:
+        plan = self._plan
+        order = self._order(plan, active) if active else ()
+        order = order if order and self._fits(order, left_s) else ()
+        if not order and not self._must_go_on(active):
             entrants = self._campaign(points, chances).entrants(left_s, last=last)
             plan = self._plan.with_entrants(entrants)
-            new = range(len(self._plan.entrants), len(plan.entrants))
+            known = len(self._plan.entrants)
+            new = [known + place for place, each in enumerate(entrants) if not each.leader]
             order = self._order(plan, [*self._plan.owed, *new]) if entrants else ()
         owed = self._plan.owed
         if not order and last and (timed := owed or self._unsure()):
@@ -256,7 +261,10 @@ class Verification:
         seen = Readings(plan, self._runs())
         for index in active:
             beside = plan.entrants[index].beside
-            if beside and seen.verdict(index) is None:
+            if not beside or not seen.is_undecided(index):
+                continue
+            # what is proven is timed before more is asked of it
+            if seen.verdict(index) is None or not plan.owes(index):
                 return (index,) * beside.at_once
         return plan.turned([0, *active])
 
@@ -295,6 +303,8 @@ class Verification:
     def _is_open(self, index: int, seen: Readings, runs: Sequence[TrialResult]) -> bool:
         """Return whether further rounds of an entrant would tell more."""
         plan, role = self._known, seen.role(index)
+        if plan.entrants[index].leader:
+            return False
         if role is Role.RUNTIME_ONLY:
             return plan.owes(index)
         if role not in CANDIDATES:
@@ -302,7 +312,15 @@ class Verification:
         verdict = seen.verdict(index)
         if verdict is None:
             return not plan.has_failed(index, runs)
-        return verdict and plan.entrants[index].beside is not None and plan.owes(index)
+        more = seen.is_undecided(index) and not plan.has_failed(index, runs)
+        return verdict and plan.entrants[index].beside is not None and (plan.owes(index) or more)
+
+    def _must_go_on(self, active: Sequence[int]) -> bool:
+        """Return whether something is active for more than earlier stops of what is proven."""
+        seen, plan = self._seen(), self._known
+        return any(
+            not plan.stops(each) or not seen.verdict(each) or plan.owes(each) for each in active
+        )
 
     def _unsure(self) -> list[int]:
         """Return the runtime setting and proven entrants whose times may get further rounds."""
@@ -311,5 +329,6 @@ class Verification:
             index
             for index, each in enumerate(plan.entrants)
             if plan.timed_rounds(index) < plan.max_rounds(index)
+            and not each.leader
             and (each.role is Role.RUNTIME_ONLY or (each.beside and seen.verdict(index)))
         ]

@@ -1,0 +1,92 @@
+"""Stops of one training, which differ in their iterations alone.
+
+They have one pace, so runs that tell the rate of one tell that of all. And whole runs of one pass
+through all earlier ones, so the test split can be evaluated there on the way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from tuner.values.trial import Params, TrialResult
+
+_MOST = 4  # earlier stops that are tested with one
+_APART = 0.88  # of the iterations of the next later one, at most
+_EARLIEST = 0.5  # of the iterations of the one whose runs tell of them
+
+
+def same_training(params: Params, others: Params) -> bool:
+    """Return whether two configurations differ in their iterations alone."""
+    return {**params, "iterations": 0} == {**others, "iterations": 0}
+
+
+def earlier_stops(point: TrialResult, points: Iterable[TrialResult]) -> list[TrialResult]:
+    """Return earlier stops that are worth a look on the way to ``point``, the latest first.
+
+    Args:
+        point: Where the runs end.
+        points: All points that the search found.
+    """
+    known = {
+        _iterations(each.params): each
+        for each in points
+        if each.usable and same_training(each.params, point.params)
+    }
+    whole = last = _iterations(point.params)
+    found: list[TrialResult] = []
+    for iterations in sorted(known, reverse=True):
+        if _EARLIEST * whole <= iterations <= _APART * last and len(found) < _MOST:
+            found.append(known[iterations])
+            last = iterations
+    return found
+
+
+def at_stop(run: TrialResult, iterations: int) -> TrialResult | None:
+    """Return a whole run as if it had ended earlier; ``None`` if it was not tested there."""
+    for each in run.checkpoints:
+        if each.iteration == iterations and each.test_accuracy is not None:
+            params = {**run.trial.params, "iterations": iterations}
+            return dataclasses.replace(
+                run,
+                trial=dataclasses.replace(run.trial, params=params),
+                iterations=iterations,
+                val_accuracy=each.val_accuracy,
+                test_accuracy=each.test_accuracy,
+            )
+    return None
+
+
+def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
+    """Return a run that tells a rate, as if it stood for another stop of the same training.
+
+    The time and CPU time of training grow with the iterations, those of the set-up do not.
+
+    Args:
+        run: A run of a part of its iterations (``Trial.share`` below 1).
+        iterations: Those of the stop that it is to stand for.
+    """
+    measured = run.measurement
+    assert measured is not None
+    factor = iterations / _iterations(run.trial.params)
+    longer_s = measured.train_time_s * (factor - 1)
+    busy_pct = (measured.cpu_user_pct + measured.cpu_system_pct) or 1.0
+    cpu_s = measured.cores_used * longer_s / busy_pct
+    return dataclasses.replace(
+        run,
+        trial=dataclasses.replace(
+            run.trial,
+            params={**run.trial.params, "iterations": iterations},
+            share=run.trial.share / factor,
+        ),
+        measurement=dataclasses.replace(
+            measured,
+            train_time_s=measured.train_time_s + longer_s,
+            cpu_user_s=max(0.0, measured.cpu_user_s + cpu_s * measured.cpu_user_pct),
+            cpu_system_s=max(0.0, measured.cpu_system_s + cpu_s * measured.cpu_system_pct),
+        ),
+    )
+
+
+def _iterations(params: Params) -> int:
+    return int(params["iterations"] or 1)
