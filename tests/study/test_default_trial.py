@@ -15,6 +15,7 @@ from tuner.progress import StudyProgress
 from tuner.study.recording import record_reference
 from tuner.study.study import tune
 from tuner.values.errors import ConfigError, NoTrialSucceeded
+from tuner.values.trial import TrialResult
 from tuner.values.verified import Role
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -118,6 +119,9 @@ def test_a_reference_that_is_wrong_is_noticed_not_used_and_said(long, recorded, 
     assert "the recorded reference is not used" in result.reference
     assert "points from the recorded curve" in result.reference
     assert result.trials[0].test_accuracy == pytest.approx(recorded.test_accuracy, abs=0.002)
+    # its whole training is held against its first part closely, as one seed allows
+    (whole,) = (home / "studies").glob("*/trials/reference-0000/result.json")
+    assert TrialResult.from_json(whole.read_text()).trial.seed == result.trials[0].trial.seed
 
 
 def test_without_a_reference_the_default_is_trained_whole_at_the_fastest_setting(long):

@@ -157,8 +157,10 @@ class DefaultTrial:
         """Add the default's final accuracy, from one whole training at the fastest setting."""
         if self._config.baseline == "projected":
             return known
-        kept = [each for each in self._folder.results(TrialKind.REFERENCE) if each.usable]
-        result = kept[0] if kept else self._whole_run(params, race)
+        seed = known.result.trial.seed  # only curves of one seed can be compared closely
+        results = self._folder.results(TrialKind.REFERENCE)
+        kept = [each for each in results if each.usable and each.trial.seed == seed]
+        result = kept[0] if kept else self._whole_run(params, seed, race)
         if result is None or not result.usable:
             return known
         setting = {name: result.params[name] for name in self._space.runtime}
@@ -184,7 +186,9 @@ class DefaultTrial:
         words = f"The default's {result.quality.name} is that of {whole}."
         return dataclasses.replace(found, words=" ".join(filter(None, [known.words, words])))
 
-    def _whole_run(self, params: Mapping[str, Any], race: Races) -> TrialResult | None:
+    def _whole_run(
+        self, params: Mapping[str, Any], seed: int, race: Races
+    ) -> TrialResult | None:
         """Train the whole default once; return ``None`` if that would take too long."""
         self._progress.phase("race", "which runtime settings train fastest")
         left_s = self._schedule.left_s(self._folder.elapsed_s)
@@ -196,6 +200,6 @@ class DefaultTrial:
             return None
         self._progress.phase("default", "its whole training, as no reference is recorded of it")
         trial = self._schedule.reference_trial({**params, **setting}, self._min_iterations)
-        result = self._runs.measure(trial)
+        result = self._runs.measure(dataclasses.replace(trial, seed=seed))
         self._folder.keep(result)
         return result
