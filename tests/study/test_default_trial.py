@@ -12,6 +12,7 @@ from tuner.config.catalogue import load_framework
 from tuner.config.schema import BudgetConfig, SearchConfig, VerifyConfig
 from tuner.convergence.references import Accuracies, Reference, ReferenceRun
 from tuner.progress import StudyProgress
+from tuner.race.machine import MachineRace
 from tuner.study.recording import record_reference
 from tuner.study.study import tune
 from tuner.values.errors import ConfigError, NoTrialSucceeded
@@ -131,6 +132,20 @@ def test_without_a_reference_the_default_is_trained_whole_at_the_fastest_setting
     assert result.trials[0].iterations == 20_000
     assert result.trials[0].params["blas"] == "slow"
     assert result.answers.runtime_only is not None
+
+
+def test_an_interruption_during_the_race_does_not_lose_the_first_part(long, home, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(MachineRace, "run", interrupted)
+        tune(long)
+    (events,) = (home / "studies").glob("*/trials/default-0000/events.jsonl")
+    measured = events.stat().st_mtime_ns
+    result = tune(long)
+    assert events.stat().st_mtime_ns == measured, "it was not trained again"
+    assert "one whole training of this study" in result.reference
 
 
 def test_where_there_is_no_time_for_the_whole_all_is_compared_with_the_first_part(long):

@@ -27,6 +27,7 @@ from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
 _RACE_OF_LEFT = 1 / 3  # largest part of the time left, for the race before a whole default
 _WHOLE_OF_LEFT = 0.5  # the same for the default itself, at the fastest setting
 _FACT = "default"
+_FIRST = "first_run"  # trial 0 as it ran, while more of the default is to be measured
 
 
 class DefaultTrial:
@@ -83,7 +84,7 @@ class DefaultTrial:
         )
         seed = reference.seed_for(trial.seed) if reference else trial.seed
         trial = dataclasses.replace(trial, seed=seed, curve=self._min_iterations)
-        known = judge(self._run(trial), reference, refusal, self._images)
+        known = judge(self._first_run(trial), reference, refusal, self._images)
         if known.result.usable and not known.whole and race is not None:
             known = self._trained_whole(params, known, race)
         if known.result.usable and not known.whole and is_part(known.result):
@@ -126,6 +127,18 @@ class DefaultTrial:
         if refusal:
             return None, f"the recorded reference is not used: {refusal}"
         return found, ""
+
+    def _first_run(self, trial: Trial) -> TrialResult:
+        """Run trial 0, unless a session that was interrupted after that has done so."""
+        kept = self._folder.facts.get(_FIRST)
+        if kept:
+            result = TrialResult.from_json(kept)
+            if (result.trial.params, result.trial.seed) == (trial.params, trial.seed):
+                return result
+        result = self._run(trial)
+        if result.usable:
+            self._folder.save(**{_FIRST: result.to_json()})
+        return result
 
     def _run(self, trial: Trial) -> TrialResult:
         """Run trial 0; a full run is made once per machine and not charged to the budget."""
