@@ -7,16 +7,18 @@ import dataclasses
 import pytest
 
 from tests.cross_samples import copy_framework
+from tests.report_samples import make_result
 from tuner.cli.commands import run_command
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import BudgetConfig, SearchConfig, VerifyConfig
 from tuner.convergence.references import Accuracies, Reference, ReferenceRun
 from tuner.progress import StudyProgress
 from tuner.race.machine import MachineRace
+from tuner.study.baseline import BaselineCache
 from tuner.study.recording import record_reference
 from tuner.study.study import tune
 from tuner.values.errors import ConfigError, NoTrialSucceeded
-from tuner.values.trial import TrialResult
+from tuner.values.trial import TrialKind, TrialResult
 from tuner.values.verified import Role
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -177,3 +179,16 @@ def test_where_accuracy_is_sought_longer_trainings_are_tried(long, recorded):
     long.budget = BudgetConfig(time_s=60, trials=7, default_share=0.9)
     result = tune(long)
     assert max(each.trial.params["iterations"] for each in result.trials) > 20_000
+
+
+def test_a_full_run_that_is_reused_counts_as_finished_only_once_it_is_judged(
+    setup, make_trial, tmp_path
+):
+    trial, run = make_trial(0, kind=TrialKind.DEFAULT), make_result(0, 0.99, 100.0)
+    cache = BaselineCache(tmp_path / "baselines", setup, trial, "this machine")
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    (source / "events.jsonl").touch()
+    cache.keep(source, run)
+    assert cache.fetch(target) == run
+    assert [each.name for each in target.iterdir()] == ["events.jsonl"]

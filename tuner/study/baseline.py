@@ -31,15 +31,18 @@ class BaselineCache:
         self.folder = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def fetch(self, target: Path) -> TrialResult | None:
-        """Copy the kept run's folder to ``target`` and return its result.
+        """Copy the kept run's files to ``target``, all but its result, and return that.
 
-        Return ``None`` if no run is kept, or the kept one is damaged.
+        A trial with a result counts as finished, so whoever judges it stores it. Return ``None``
+        if no run is kept, or the kept one is damaged.
         """
         try:
             result = TrialResult.from_json((self.folder / RESULT).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        shutil.copytree(self.folder, target, dirs_exist_ok=True)
+        shutil.copytree(
+            self.folder, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(RESULT)
+        )
         return result
 
     def keep(self, source: Path, result: TrialResult) -> None:
