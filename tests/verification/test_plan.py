@@ -150,6 +150,17 @@ def test_seeds_are_fresh_each_round_and_the_same_within_it():
     assert other.isdisjoint(fresh)
 
 
+@pytest.mark.parametrize("seed", [20_240_131, 2**31 - 1])
+def test_frameworks_take_the_seeds_of_a_study_whatever_its_own(seed):
+    beside = SideBySide({**DEFAULT.params, "threads": 1}, 2, 25.0)
+    candidate = dataclasses.replace(make_entrant(1, 20.0, Role.NO_LOSS), beside=beside)
+    plan = dataclasses.replace(make_plan(candidate, config=LONG, accuracies=SEEDS), seed=seed)
+    plan = plan.with_round((1, 1)).with_round((1, 1))
+    seeds = {each.seed for each in plan.trials()}
+    assert len(seeds) == 3 + 4
+    assert all(0 <= each < 2**31 for each in seeds)
+
+
 def shares(plan, index) -> list[float]:
     """Of an entrant's runs, round by round."""
     return [each.share for each in plan.trials() if plan.place(each.number)[1] == index]

@@ -20,6 +20,8 @@ from tuner.values.quality import Quality
 
 LONGER = 4.0
 """Most images of a training with ``goal=accuracy``, as a multiple of the default's."""
+SEEDS = 2**31
+"""Every framework takes the seeds below it."""
 WORDS = "words"
 """The source of texts: the files of a training, a validation and a test text."""
 

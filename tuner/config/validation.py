@@ -6,7 +6,13 @@ import math
 from collections.abc import Mapping
 from operator import attrgetter
 
-from tuner.config.schema import SamplerConfig, TuneConfig, objectives_of, parse_constraint
+from tuner.config.schema import (
+    SEEDS,
+    SamplerConfig,
+    TuneConfig,
+    objectives_of,
+    parse_constraint,
+)
 from tuner.values.errors import ConfigError
 from tuner.values.extras import require_extra
 
@@ -54,7 +60,6 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("executor.cores_per_trial", 0, config.executor.cores_per_trial),
         ("executor.jobs_per_host", 1, config.executor.jobs_per_host),
         ("executor.nodes_per_trial", 1, config.executor.nodes_per_trial),
-        ("seed", 0, config.seed),
         ("verify.accuracy_margin", 0, config.verify.accuracy_margin),
         ("verify.perplexity_margin", 0, config.verify.perplexity_margin),
         ("measure.max_foreign_pct", 0, config.measure.max_foreign_pct),
@@ -69,6 +74,7 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("search.probe_s", config.search.probe_s),
     ):
         _check(0 < above_zero < math.inf, name, above_zero, "above 0 and finite")
+    _check(0 <= config.seed < SEEDS, "seed", config.seed, f"at least 0 and below {SEEDS}")
     _check(
         0 <= config.budget.verify_share < 1,
         "budget.verify_share",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tuner.config.schema import VerifyConfig
+from tuner.config.schema import SEEDS, VerifyConfig
 from tuner.convergence.references import Reference
 from tuner.values.pareto import OBJECTIVES, Objective
 from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult, TrialStatus
@@ -220,7 +220,7 @@ class Plan:
             number=number,
             params=self.entrants[index].result.params,
             kind=TrialKind.VERIFY,
-            seed=followed.seed_for(turn) if followed else 1000 * (self.seed + 1) + turn,
+            seed=followed.seed_for(turn) if followed else self._seed(turn),
             test=share == 1,
             share=share,
             curve=self.min_iterations if followed else 0,
@@ -236,11 +236,15 @@ class Plan:
             number=number,
             params=beside.params,
             kind=TrialKind.VERIFY,
-            seed=1000 * (self.seed + 1) + turn + _SEEDS_APART * earlier,
+            seed=self._seed(turn, earlier),
             test=True,
             test_at=tuple(sorted(self.entrants[each].iterations for each in self.stops(index))),
             accuracy_only=True,
         )
+
+    def _seed(self, turn: int, earlier: int = 0) -> int:
+        """Return a fresh seed for a round and, of runs side by side in it, for each of them."""
+        return (1000 * (self.seed + 1) + turn + _SEEDS_APART * earlier) % SEEDS
 
     def _share(self, turn: int, index: int) -> float:
         """Return the part of the iterations that is run: 1 where accuracy is measured."""
