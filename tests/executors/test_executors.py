@@ -14,7 +14,7 @@ from tuner.config.schema import MeasureConfig
 from tuner.executors import CrowdedExecutor, LocalExecutor, crowded, run_undisturbed
 from tuner.measure import marked_processes
 from tuner.trials.session import run_trial
-from tuner.values.trial import Measurement, TrialKind, TrialResult, TrialStatus
+from tuner.values.trial import Checkpoint, Measurement, TrialKind, TrialResult, TrialStatus
 
 # processes are started, which takes longer where neighbours take the CPU
 pytestmark = pytest.mark.timeout(20)
@@ -190,6 +190,30 @@ def test_only_the_rate_of_a_long_run_is_measured_again(make_trial):
     assert result.trial.number == 7
     assert result.measurement.train_time_s == 80.0
     assert [each.train_time_s for each in result.discarded] == [100.0]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_all_times_of_a_run_are_at_the_rate_that_was_measured_again(make_trial, share):
+    whole = make_trial(7, share=share, iterations=1000)
+
+    def run(trial):
+        # 100 s of training and 6 s of start and looks; then a short part, of 80 s if projected
+        repeated = trial.repeat > 0
+        result = _result(trial, 80.0 if repeated else 100.0, "" if repeated else "noise")
+        wall_s = 7.0 if repeated else 100.0 * share + 6.0
+        looks = (Checkpoint(50, 5.0, 0.1, 0.8), Checkpoint(100, 10.0, 0.1, 0.9))
+        return dataclasses.replace(
+            result,
+            iterations=round(1000 * trial.share),
+            checkpoints=looks[:1] if repeated else looks,
+            measurement=dataclasses.replace(result.measurement, wall_time_s=wall_s),
+        )
+
+    result = run_undisturbed(run, whole, repeats=1)
+    assert [each.train_time_s for each in result.checkpoints] == pytest.approx([4.0, 8.0])
+    assert [each.val_accuracy for each in result.checkpoints] == [0.8, 0.9]
+    assert result.measurement.train_time_s == 80.0
+    assert result.measurement.wall_time_s == pytest.approx(80.0 * share + 6.0)
 
 
 def test_a_repeat_has_a_folder_that_no_other_trial_has(make_trial):

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.trials.watch import Listener
-from tuner.values.trial import Trial, TrialResult, TrialStatus
+from tuner.values.trial import Measurement, Trial, TrialResult, TrialStatus
 
 _RATE_S = 5.0  # for about this long, the rate of a disturbed long run is measured again
 
@@ -105,7 +105,8 @@ def run_undisturbed(
 ) -> TrialResult:
     """Run ``trial``; repeat it up to ``repeats`` times while its measurement is disturbed.
 
-    The accuracy of the first run is kept, since interference distorts only times.
+    The accuracy of the first run is kept, since interference distorts only times. Its checkpoints
+    and its wall time get the rate of the repeat.
     """
     result = run(trial)
     for attempt in range(1, repeats + 1):
@@ -117,15 +118,29 @@ def run_undisturbed(
             return again
         if not again.usable or again.measurement is None:
             break
-        timed = dataclasses.replace(
-            again.measurement,
-            avg_memory_bytes=before.avg_memory_bytes,
-            peak_memory_bytes=before.peak_memory_bytes,
-        )
         result = dataclasses.replace(
-            result, measurement=timed, discarded=(*result.discarded, before)
+            _at_rate_of(result, before, again.measurement), discarded=(*result.discarded, before)
         )
     return result
+
+
+def _at_rate_of(result: TrialResult, before: Measurement, again: Measurement) -> TrialResult:
+    """Return a result whose training took ``again`` in place of ``before``."""
+    asked = int(result.trial.params["iterations"] or 1)
+    trained = result.iterations / asked if result.trial.projected else 1.0
+    saved_s = trained * (before.train_time_s - again.train_time_s)
+    factor = again.train_time_s / before.train_time_s if before.train_time_s else 1.0
+    timed = dataclasses.replace(
+        again,
+        wall_time_s=max(again.train_time_s * trained, before.wall_time_s - saved_s),
+        avg_memory_bytes=before.avg_memory_bytes,
+        peak_memory_bytes=before.peak_memory_bytes,
+    )
+    looks = tuple(
+        dataclasses.replace(each, train_time_s=factor * each.train_time_s)
+        for each in result.checkpoints
+    )
+    return dataclasses.replace(result, measurement=timed, checkpoints=looks)
 
 
 def _repeat_of(result: TrialResult, attempt: int) -> Trial:
