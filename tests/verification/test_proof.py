@@ -247,6 +247,18 @@ def test_a_failed_run_is_a_missing_run():
     assert [each.name for each in summarize(plan, failed)] == ["default", "trial 2"]
 
 
+def test_a_run_whose_clock_stood_still_is_no_measurement_of_its_time():
+    plan = make_plan(ONE, make_entrant(2, 20.0))
+    still = make_measurement(0.0)
+    runs = [
+        dataclasses.replace(run, measurement=still)
+        if plan.place(run.trial.number) in [(1, 1), (2, 1)]
+        else run
+        for run in simulate(plan)
+    ]
+    assert [each.name for each in summarize(plan, runs)] == ["default", "trial 2"]
+
+
 def test_without_two_common_rounds_nothing_is_proved():
     plan = make_plan(ONE)
     runs = simulate(plan)

@@ -392,11 +392,12 @@ class Plan:
     def runs_of(self, runs: Sequence[TrialResult]) -> list[dict[int, TrialResult]]:
         """Return the usable runs of each entrant by round, for rounds that compare times.
 
-        Runs of another entrant of the same pace stand for it where it was not in the round.
+        Runs of another entrant of the same pace stand for it where it was not in the round. A run
+        of no time at all, as its clock stood still, has none that could be compared.
         """
         own: list[dict[int, TrialResult]] = [{} for _ in self.entrants]
         for run, turn, index in self._placed(runs):
-            if self.compares_times(turn):
+            if self.compares_times(turn) and run.metrics["train_time_s"] > 0:
                 own[index][turn] = run
         return [self._with_others(index, own) for index in range(len(own))]
 
