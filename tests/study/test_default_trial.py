@@ -77,6 +77,17 @@ def test_a_recording_of_another_default_is_set_aside(long, home):
     assert path.with_suffix(".json.old").exists()
 
 
+def test_a_recording_with_another_version_of_the_framework_is_set_aside(long, home):
+    folder = home / "references"
+    found, path = record_reference(long, 1, folder, StudyProgress())
+    older = {**found.versions, "synthetic": "0.9"}
+    path.write_text(dataclasses.replace(found, versions=older).to_json())
+    both, _ = record_reference(long, 2, folder, StudyProgress())
+    assert both.seeds == [1, 2], "those of the older version count no more"
+    assert both.versions == found.versions
+    assert Reference.from_json(path.with_suffix(".json.old").read_text()).versions == older
+
+
 def test_a_default_that_cannot_be_trained_leaves_no_reference(long, home, tmp_path):
     copy_framework(tmp_path / "tree", "bad", **LONG, **{'fault: ""}': "fault: nan}"})
     bad = dataclasses.replace(long, framework=load_framework("bad", str(tmp_path / "tree")))

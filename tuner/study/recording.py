@@ -20,7 +20,7 @@ from tuner.trials.setup import claim_cores, host_facts
 from tuner.values.errors import NoTrialSucceeded
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, Trial, TrialKind
+from tuner.values.trial import Params, Trial, TrialKind, TrialResult
 
 _RACE_S = 60.0  # to race for the setting of the recording, which affects no figure
 _KILL_S = 7 * 86400.0
@@ -58,13 +58,18 @@ def record_reference(
         name = reference_name(setup.framework.name, setup.dataset.name, config.model)
         path = folder / f"{name}.json"
         found = _begun(path, setup.dataset.digest, default, progress)
-        missing = [seed for seed in range(1, seeds + 1) if not (found and found.looks_of(seed))]
-        setting = _fast_setting(config, setup, space, default, progress) if missing else {}
-        for seed in missing:
+        setting: Params | None = None
+        while missing := {*range(1, seeds + 1)}.difference(found.seeds if found else ()):
+            if setting is None:
+                setting = _fast_setting(config, setup, space, default, progress)
+            seed = min(missing)
             progress.message(f"seed {seed} of {seeds}, at {', '.join(map(str, setting.values()))}")
-            found = _with_seed(
-                found, seed, setup, space, {**default, **setting}, default, progress
-            )
+            result = _trained(seed, setup, space, {**default, **setting}, progress)
+            refusal = found.version_refusal(result.versions) if found else ""
+            if refusal:  # its other seeds are recorded anew, too
+                _set_aside(path, refusal, progress)
+                found = None
+            found = _extended(found, result, setup, space, default)
             write_atomically(path, found.to_json())
     assert found is not None
     return found, path
@@ -75,11 +80,15 @@ def _begun(path: Path, digest: str, default: Params, progress: StudyProgress) ->
     found = read_reference(path)
     refusal = found.refusal(digest, default) if found else ""
     if refusal:
-        aside = path.with_suffix(".json.old")
-        shutil.move(path, aside)
-        progress.warn(f"{path.name} is recorded again, because {refusal}; the old one is {aside}")
+        _set_aside(path, refusal, progress)
         return None
     return found
+
+
+def _set_aside(path: Path, refusal: str, progress: StudyProgress) -> None:
+    aside = path.with_suffix(".json.old")
+    shutil.move(path, aside)
+    progress.warn(f"{path.name} is recorded again, because {refusal}; the old one is {aside}")
 
 
 def _fast_setting(
@@ -107,16 +116,10 @@ def _fast_setting(
     return race.known.fastest(int(default["batch_size"] or 1))
 
 
-def _with_seed(
-    found: Reference | None,
-    seed: int,
-    setup: TrialSetup,
-    space: SearchSpace,
-    params: Params,
-    default: Params,
-    progress: StudyProgress,
-) -> Reference:
-    """Train with one more seed and return the extended reference."""
+def _trained(
+    seed: int, setup: TrialSetup, space: SearchSpace, params: Params, progress: StudyProgress
+) -> TrialResult:
+    """Train the default to its end with one more seed."""
     iterations = space.params["iterations"]
     assert isinstance(iterations, Range)
     trial = Trial(
@@ -139,6 +142,18 @@ def _with_seed(
         f"seed {seed}: {reached} on the test split after {result.iterations:,} iterations, "
         f"{format_seconds(result.measurement.train_time_s)} s"
     )
+    return result
+
+
+def _extended(
+    found: Reference | None,
+    result: TrialResult,
+    setup: TrialSetup,
+    space: SearchSpace,
+    default: Params,
+) -> Reference:
+    """Return the reference with one more run, or a new one."""
+    params = result.trial.params
     begun = found or Reference(
         framework=setup.framework.name,
         dataset=setup.dataset.name,
