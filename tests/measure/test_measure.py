@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import resource
 import subprocess
@@ -22,6 +23,7 @@ from tuner.measure import (
     cpu_flags,
     fingerprint,
     kill_marked,
+    machine,
     machine_facts,
     mapped_files,
     marked_processes,
@@ -30,6 +32,7 @@ from tuner.measure import (
     strangers,
     total_memory_bytes,
 )
+from tuner.measure.machine import cpu_quota
 from tuner.values.errors import ConfigError
 
 # processes are started, which takes longer where neighbours take the CPU
@@ -125,8 +128,51 @@ def monitored(start: Start, cpu_s: float, memory_mb: int) -> Watched:
 # -- cores and machine --------------------------------------------------------------------------
 
 
-def test_no_list_of_cores_means_all_that_may_be_used():
+@pytest.mark.parametrize("quota", [math.inf, 10_000.0])
+def test_no_list_of_cores_means_all_that_may_be_used(monkeypatch, quota):
+    monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
     assert parse_cores("") == parse_cores("  ") == tuple(sorted(os.sched_getaffinity(0)))
+    assert "cpu_quota" not in machine_facts(CORES)
+
+
+@pytest.mark.parametrize(("quota", "paid"), [(0.3, 1), (1.0, 1), (1.5, 2), (2.0, 2)])
+def test_of_a_container_they_are_as_many_as_its_quota_pays_for(monkeypatch, quota, paid):
+    monkeypatch.setattr(machine, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {7, 3, 5, 11})
+    assert parse_cores("") == (3, 5, 7, 11)[:paid]
+    assert parse_cores("3,11") == (3, 11), "whoever names them knows"
+    assert machine_facts(parse_cores(""))["cpu_quota"] == f"{quota:g}"
+
+
+MAX, QUOTA, PERIOD = "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "quota"),
+    [
+        ("0::/", {MAX: "150000 100000"}, 1.5),
+        ("0::/", {MAX: "max 100000"}, math.inf),
+        ("0::/", {}, math.inf),
+        # version 2 without a namespace: the least of the groups around it
+        ("0::/a.slice/b", {f"a.slice/{MAX}": "50000 100000", f"a.slice/b/{MAX}": "max 1"}, 0.5),
+        ("0::/a/b", {f"a/{MAX}": "400000 100000", f"a/b/{MAX}": "200000 100000"}, 2.0),
+        ("0::/../other", {}, math.inf),
+        # version 1, where a container sees its own group alone, under another name
+        ("4:cpu,cpuacct:/docker/1", {f"cpu/{QUOTA}": "250000", f"cpu/{PERIOD}": "100000"}, 2.5),
+        ("4:cpu,cpuacct:/", {f"cpu/{QUOTA}": "-1", f"cpu/{PERIOD}": "100000"}, math.inf),
+        ("2:cpuacct:/\n3:cpuset:/\n0::/", {f"cpu/{QUOTA}": "1", f"cpu/{PERIOD}": "1"}, math.inf),
+    ],
+)
+def test_the_quota_of_a_container_is_read(tmp_path, own, files, quota):
+    groups, named = tmp_path / "cgroup", tmp_path / "own"
+    groups.mkdir()
+    named.write_text(f"{own}\n")
+    for name, text in files.items():
+        path = groups / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    assert cpu_quota(groups, named) == quota
+    assert cpu_quota(groups, tmp_path / "none") == math.inf
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs two CPUs")

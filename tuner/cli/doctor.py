@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.config.catalogue import tuner_home
-from tuner.config.schema import FrameworkConfig
+from tuner.config.schema import ExecutorConfig, FrameworkConfig
 from tuner.runtimes import (
     Runtime,
     apt_install,
@@ -21,6 +21,7 @@ from tuner.runtimes import (
     sandbox_fault,
 )
 from tuner.trials.custody import memory_fault
+from tuner.trials.setup import core_sets
 from tuner.values.errors import TunerError
 
 MACHINE = "machine"
@@ -103,7 +104,7 @@ def _machine(home: Path) -> Iterator[Finding]:
         f"Python {platform.python_version()}",
         f"use Python {wanted} or later",
     )
-    yield Finding(MACHINE, True, f"{len(os.sched_getaffinity(0))} cores")
+    yield Finding(MACHINE, True, f"{len(core_sets(ExecutorConfig())[0])} cores")
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 10**6
     yield _finding(
         memory_mb >= _MIN_MEMORY_MB,

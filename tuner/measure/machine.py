@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import platform
 import re
@@ -14,9 +15,14 @@ import psutil
 
 from tuner.values.errors import ConfigError
 
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
 
 def parse_cores(text: str, name: str = "executor.cores") -> tuple[int, ...]:
     """Return the CPU numbers of a list such as ``0-3,6``; empty means all this process may use.
+
+    Of a container whose quota pays for fewer, these are the first ones, as many as it pays for,
+    rounded up: with more threads than that, all of them are halted again and again.
 
     Args:
         text: The list.
@@ -27,7 +33,8 @@ def parse_cores(text: str, name: str = "executor.cores") -> tuple[int, ...]:
     """
     available = sorted(os.sched_getaffinity(0))
     if not text.strip():
-        return tuple(available)
+        paid = min(cpu_quota(), len(available))
+        return tuple(available[: max(1, math.ceil(paid))])
     cores: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
@@ -38,6 +45,42 @@ def parse_cores(text: str, name: str = "executor.cores") -> tuple[int, ...]:
             raise ConfigError(f"{name} {text!r} names CPUs beyond those here: {available}")
         cores.update(wanted)
     return tuple(sorted(cores))
+
+
+def cpu_quota(groups: Path = _GROUPS, own: Path = _OWN_GROUPS) -> float:
+    """Return how many CPUs' time the kernel grants this process; infinite without a limit.
+
+    It is the least quota of its cgroup and of those around it: ``cpu.max`` of version 2, or
+    ``cpu.cfs_quota_us`` over ``cpu.cfs_period_us`` of version 1 (the kernel's cgroup-v2.rst and
+    sched-bwc.rst).
+
+    Args:
+        groups: Where the kernel shows all cgroups; in a container, only its own.
+        own: File that names those of this process.
+    """
+    quotas = [math.inf]
+    with suppress(OSError, ValueError):
+        for line in own.read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or "cpu" in controllers.split(","):
+                root = groups / "cpu" if controllers else groups
+                inner = Path(path.strip("/"))
+                quotas += [_quota_of(root / each) for each in (inner, *inner.parents)]
+    return min(quotas)
+
+
+def _quota_of(group: Path) -> float:
+    """Return the CPUs that the time of one cgroup is worth; infinite without a limit."""
+    with suppress(OSError, ValueError):  # "max" is no number
+        quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
+        return int(quota) / int(period)
+    with suppress(OSError, ValueError):
+        quota, period = (
+            (group / f"cpu.cfs_{each}_us").read_text(encoding="ascii")
+            for each in ("quota", "period")
+        )
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    return math.inf
 
 
 def total_memory_bytes() -> int:
@@ -55,9 +98,12 @@ def machine_facts(cores: Collection[int]) -> dict[str, str]:
     model = re.search(r"^model name\s*:\s*(.+)$", cpu, re.MULTILINE)
     flags = cpu_flags()
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    quota = cpu_quota()
+    limited = quota < len(os.sched_getaffinity(0))
     return {
         "cpu": model[1] if model else platform.machine(),
         "cores": f"{len(cores)} of {os.cpu_count()}",
+        **({"cpu_quota": f"{quota:g}"} if limited else {}),
         "instruction_sets": " ".join(
             each for each in ("avx", "avx2", "fma", "avx512f", "avx512_bf16") if each in flags
         ),
