@@ -17,8 +17,9 @@ from tuner.race.machine import MachineRace
 from tuner.study.baseline import BaselineCache
 from tuner.study.recording import record_reference
 from tuner.study.study import tune
+from tuner.study.trial_runs import TrialRuns
 from tuner.values.errors import ConfigError, NoTrialSucceeded
-from tuner.values.trial import TrialKind, TrialResult
+from tuner.values.trial import TrialKind, TrialResult, TrialStatus
 from tuner.values.verified import Role
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -159,6 +160,26 @@ def test_an_interruption_during_the_race_does_not_lose_the_first_part(long, home
     result = tune(long)
     assert events.stat().st_mtime_ns == measured, "it was not trained again"
     assert "one whole training of this study" in result.reference
+
+
+def test_a_whole_training_that_takes_longer_than_promised_is_stopped(long, monkeypatch):
+    measure, limits = TrialRuns.measure, []
+
+    def slow(runs, trial):
+        result = measure(runs, trial)
+        if trial.kind is not TrialKind.REFERENCE:
+            return result
+        limits.append(trial.train_time_limit_s)
+        return dataclasses.replace(
+            result, status=TrialStatus.STOPPED, reason="its limit was reached", iterations=10_000
+        )
+
+    monkeypatch.setattr(TrialRuns, "measure", slow)
+    result = tune(long)
+    assert len(limits) == 1
+    assert 0 < limits[0] < long.budget.time_s
+    assert result.default_part.startswith("the first 2,000 of 20,000 iterations")
+    assert result.answers.no_loss is None
 
 
 def test_where_there_is_no_time_for_the_whole_all_is_compared_with_the_first_part(long):

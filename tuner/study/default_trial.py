@@ -172,9 +172,9 @@ class DefaultTrial:
             return known
         seed = known.result.trial.seed  # only curves of one seed can be compared closely
         results = self._folder.results(TrialKind.REFERENCE)
-        kept = [each for each in results if each.usable and each.trial.seed == seed]
+        kept = [each for each in results if _is_whole(each) and each.trial.seed == seed]
         result = kept[0] if kept else self._whole_run(params, seed, race)
-        if result is None or not result.usable:
+        if result is None or not _is_whole(result):
             return known
         setting = {name: result.params[name] for name in self._space.runtime}
         own = Reference(
@@ -202,17 +202,26 @@ class DefaultTrial:
     def _whole_run(
         self, params: Mapping[str, Any], seed: int, race: Races
     ) -> TrialResult | None:
-        """Train the whole default once; return ``None`` if that would take too long."""
+        """Train the whole default once; return ``None`` if that would take too long.
+
+        It is stopped once all the time is used up, as it may take longer than the race promised.
+        """
         self._progress.phase("race", "which runtime settings train fastest")
         left_s = self._schedule.left_s(self._folder.elapsed_s)
         race.run(_RACE_OF_LEFT * left_s)
         batch = int(params["batch_size"] or 1)
         setting = race.known.fastest(batch, lossy(params))
         train_s = int(params["iterations"] or 1) * race.known.pace_s(setting, batch)
-        if train_s > _WHOLE_OF_LEFT * self._schedule.left_s(self._folder.elapsed_s):
+        left_s = self._schedule.left_s(self._folder.elapsed_s)
+        if train_s > _WHOLE_OF_LEFT * left_s:
             return None
         self._progress.phase("default", "its whole training, as no reference is recorded of it")
         trial = self._schedule.reference_trial({**params, **setting}, self._min_iterations)
-        result = self._runs.measure(dataclasses.replace(trial, seed=seed))
+        trial = dataclasses.replace(trial, seed=seed, train_time_limit_s=left_s)
+        result = self._runs.measure(trial)
         self._folder.keep(result)
         return result
+
+
+def _is_whole(result: TrialResult) -> bool:
+    return result.usable and not is_part(result)
