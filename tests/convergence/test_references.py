@@ -20,6 +20,7 @@ from tuner.convergence.references import (
     run_of,
 )
 from tuner.values.errors import ConfigError
+from tuner.values.quality import perplexity
 from tuner.values.trial import Checkpoint, TrialStatus
 
 PARAMS = {"batch_size": 64, "iterations": 100, "learning_rate": 0.1, "blas": "mkl", "threads": 1}
@@ -174,6 +175,13 @@ def test_a_single_look_outside_the_band_is_noticed():
     looks[1] = dataclasses.replace(looks[1], val_accuracy=looks[1].val_accuracy - 0.0095)
     found = RECORDED.departure(1, looks, IMAGES)
     assert "after 200 iterations its validation accuracy is" in found
+
+
+def test_a_text_that_is_told_worse_than_blindly_at_first_follows_its_record():
+    recorded = dataclasses.replace(
+        make_recorded(-0.010, -0.011, -0.009), quality=perplexity(10_000)
+    )
+    assert recorded.departure(1, first_looks(recorded, 1, 800), IMAGES) == ""
 
 
 def test_what_cannot_be_compared_departs_in_nothing():

@@ -216,8 +216,10 @@ class Reference:
         count = len(values)
         quantile = upper_quantile(_OUTSIDE / 2, count - 1) if count > 1 else _WIDE
         half = quantile * max(self._spread(iteration), _MIN_SPREAD) * (1 + 1 / count) ** 0.5
-        mean = statistics.fmean(values)
-        return max(0.0, mean - half), min(1.0, mean + half)
+        low, high = statistics.fmean(values) - half, statistics.fmean(values) + half
+        if self.quality.is_perplexity:  # a score may be below that of blind guessing
+            return low, high
+        return max(0.0, low), min(1.0, high)
 
     def _values(self, iteration: int) -> list[float]:
         return [
