@@ -79,6 +79,7 @@ BAD = [
     ("objectives", ["accuracy", "accuracy"], "distinct names"),
     ("objectives", ["accuracy", "test_accuracy"], "validation split"),
     ("objectives", ["accuracy", "speed"], "train_time_s"),
+    ("constraints", ["test_accuracy>=0.98"], "accuracy is of the validation split"),
     ("constraints", ["peak_memory_mb<2048"], "name<=number"),
     ("constraints", ["accuracy>=0.9", "ram<=5"], "peak_memory_mb"),
 ]

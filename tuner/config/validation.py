@@ -160,10 +160,11 @@ def _validate_objectives(config: TuneConfig) -> None:
     figure = config.dataset.figure
     for name, text, objective in asked:
         _check(
-            name != "objectives" or text not in ("test_accuracy", "test_perplexity"),
+            objective.name not in ("test_accuracy", "test_perplexity"),
             name,
-            config.objectives,
-            f"without {text}, which is for verification; {figure} is of the validation split",
+            config.objectives if name == "objectives" else text,
+            f"without {objective.name}, which is for verification; {figure} is of the "
+            "validation split",
         )
         _check(
             not objective.is_quality or objective.metric.endswith(figure),
