@@ -70,6 +70,11 @@ def test_a_run_at_the_fastest_pace_keeps_its_own_times():
     assert [each.metrics["train_time_s"] for each in points] == [5.0, 10.0]
 
 
+def test_its_wall_time_is_that_of_its_own_training_and_the_run_s_other_work():
+    points = COMPOSITION.points(run())
+    assert [each.metrics["wall_time_s"] for each in points] == pytest.approx([2.65, 2.9, 3.4])
+
+
 def test_what_is_no_result_or_no_member_stands_for_nothing():
     assert COMPOSITION.points(run(TrialStatus.DIVERGED)) == []
     assert Composition(SPACE, RuntimeMap()).points(run()) == []

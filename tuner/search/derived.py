@@ -170,6 +170,7 @@ class Composition:
         memory = self._ratio(self.runtimes.peak_memory, setting, result, batch)
         cpu = self._ratio(self.runtimes.cores_used, setting, result, batch)
         cpu *= time_s / max(measured.train_time_s, 1e-9)
+        trained_s = measured.train_time_s * result.trial.share
         return dataclasses.replace(
             result,
             trial=result.trial.derive(
@@ -187,6 +188,7 @@ class Composition:
             measurement=dataclasses.replace(
                 measured,
                 train_time_s=time_s,
+                wall_time_s=time_s + max(0.0, measured.wall_time_s - trained_s),
                 cpu_user_s=measured.cpu_user_s * cpu,
                 cpu_system_s=measured.cpu_system_s * cpu,
                 avg_memory_bytes=round(measured.avg_memory_bytes * memory),
