@@ -88,6 +88,15 @@ def test_a_damaged_record_is_named_with_its_remedy(tmp_path):
         StudyFolder(path)
 
 
+def test_a_damaged_record_is_not_held(tmp_path):
+    (tmp_path / "abc").mkdir()
+    (tmp_path / "abc" / "study.json").write_text("{")
+    with pytest.raises(StorageError) as kept:  # with all its frames
+        StudyFolder(tmp_path / "abc")
+    StudyFolder(tmp_path / "abc", fresh=True).close()
+    assert kept.value
+
+
 @pytest.mark.parametrize("content", ["", "{half", "[]", '{"trial": 3}', "\0" * 64])
 def test_a_damaged_result_is_set_aside_and_named(folder, content):
     for number in (1, 2):

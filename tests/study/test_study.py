@@ -311,6 +311,18 @@ def test_what_is_measured_again_after_damage_is_what_mlflow_shows(config, home):
         assert logged["wall_time_s"] == result.metrics["wall_time_s"]
 
 
+def test_a_study_that_cannot_be_prepared_can_be_tried_again(config, monkeypatch):
+    def refuse(*_, **__):
+        raise ConfigError("no such setup")
+
+    monkeypatch.setattr("tuner.study.preparation.make_setup", refuse)
+    with pytest.raises(ConfigError, match="no such setup") as kept:  # with all its frames
+        tune(config)
+    with pytest.raises(ConfigError, match="no such setup"):
+        tune(config)
+    assert kept.value
+
+
 def test_a_study_too_short_for_its_network_is_refused(config, tmp_path):
     tree = tmp_path / "tree"
     copy_framework(tree, "large", **{"source: made up": "source: made up, least_budget_s: 7200"})

@@ -222,7 +222,11 @@ class StudyFolder:
             raise _unwritable(path, error) from error
         self.damaged: list[str] = []
         self.publish: Callable[[str, Any], None] = lambda _name, _value: None
-        self.facts: dict[str, Any] = self._load()
+        try:
+            self.facts: dict[str, Any] = self._load()
+        except BaseException:
+            self.close()
+            raise
         self._resumed_s = time.monotonic()
         self._before_s = float(self.facts.get("elapsed_s", 0.0))
 

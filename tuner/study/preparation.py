@@ -149,16 +149,19 @@ def prepare(config: TuneConfig, progress: StudyProgress, uri: str) -> Preparatio
         )
     runtime = fetch_runtime(config, progress)
     name = study_id_here(config, space, dataset, uri, runtime)
-    folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "restart")
-    if "kin" not in folder.facts:
-        kin = study_id(config, space, dataset, uri)
-        _record_new_study(folder, kin, config, dataset, runtime, progress)
-    if config.search.warm_start:
-        space = _with_hints(space, default.params, folder, config, uri)
-    cores = core_sets(config.executor)[0]
-    setup = make_setup(
-        config, dataset, runtime, folder=folder.trials, marker=folder.marker, cores=cores
-    )
+    with contextlib.ExitStack() as held:
+        folder = StudyFolder(tuner_home() / "studies" / name, fresh=config.resume == "restart")
+        held.callback(folder.close)
+        if "kin" not in folder.facts:
+            kin = study_id(config, space, dataset, uri)
+            _record_new_study(folder, kin, config, dataset, runtime, progress)
+        if config.search.warm_start:
+            space = _with_hints(space, default.params, folder, config, uri)
+        cores = core_sets(config.executor)[0]
+        setup = make_setup(
+            config, dataset, runtime, folder=folder.trials, marker=folder.marker, cores=cores
+        )
+        held.pop_all()  # from here on the study's own
     return Preparation(space, default, setup, folder)
 
 
