@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import wait
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,14 @@ from tests.conftest import SYNTHETIC
 from tests.cross_samples import copy_framework
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import BlasConfig, BudgetConfig, SamplerConfig, SearchConfig, VerifyConfig
+from tuner.executors import LocalExecutor
 from tuner.measure import Claim, marked_processes, parse_cores
 from tuner.progress import StudyProgress
 from tuner.recommendation.reading import evidence_of
 from tuner.report.wording import footnotes
 from tuner.study.preparation import results_place
 from tuner.study.study import tune
+from tuner.study.trial_runs import TrialRuns
 from tuner.tracking import TRIAL_TAG, connect, default_tracking_uri, load_results
 from tuner.trials.setup import claims_folder
 from tuner.values.errors import (
@@ -309,6 +312,28 @@ def test_what_is_measured_again_after_damage_is_what_mlflow_shows(config, home):
     for result in (*again.trials, *again.verifications):
         logged = connect(record.uri).get_run(record.run_ids[result.trial.name]).data.metrics
         assert logged["wall_time_s"] == result.metrics["wall_time_s"]
+
+
+@pytest.mark.slow
+def test_an_interruption_loses_no_trial_that_had_ended(config, home, monkeypatch):
+    submit, begun = LocalExecutor.submit, []
+
+    def noted(executor, trial):
+        begun.append(submit(executor, trial))
+        return begun[-1]
+
+    def interrupted(*_):
+        if len(begun) == 3:  # the default, and two trials side by side
+            wait(begun)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalExecutor, "slots", 2)
+    monkeypatch.setattr(LocalExecutor, "submit", noted)
+    monkeypatch.setattr(TrialRuns, "tell", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune(config)
+    kept = [each.parent.name for each in (home / "studies").glob("*/trials/*/result.json")]
+    assert sorted(kept) == ["default-0000", "search-0001", "search-0002"]
 
 
 def test_a_study_that_cannot_be_prepared_can_be_tried_again(config, monkeypatch):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 from types import SimpleNamespace
 
+import pytest
+
 from tuner.config.schema import BudgetConfig
 from tuner.progress import StudyProgress
 from tuner.study.trial_runs import TrialRuns
@@ -22,8 +24,8 @@ class _Cluster:
         return super().__getattribute__(name)
 
 
-def make_runs(executor) -> TrialRuns:
-    nothing = SimpleNamespace(check=lambda: None, elapsed_s=0.0)
+def make_runs(executor, check=lambda: None) -> TrialRuns:
+    nothing = SimpleNamespace(check=check, elapsed_s=0.0)
     return TrialRuns(
         lambda: executor, nothing, lambda _result: None, BudgetConfig(), StudyProgress(), nothing
     )
@@ -37,6 +39,17 @@ def test_what_has_ended_is_told_apart_from_what_runs():
     ended: Future = Future()
     ended.set_result(None)
     assert make_runs(SimpleNamespace(slots=2)).wait([ended, Future()]) == {ended}
+
+
+def test_what_has_ended_is_not_lost_to_an_interruption():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    runs, ended = make_runs(SimpleNamespace(slots=2), interrupted), Future()
+    ended.set_result(None)
+    assert runs.wait([ended, Future()]) == {ended}
+    with pytest.raises(KeyboardInterrupt):
+        runs.wait([Future()])
 
 
 class _Cores:

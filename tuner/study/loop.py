@@ -11,7 +11,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -118,17 +118,28 @@ class StudyLoop:
         if self.leads:
             self._strategy.study.end(over=False)
         running: set[Future[TrialResult]] = set()
-        while True:
+        try:
             self._fill(running)
-            if not running:
-                break
-            for future in list(self._runs.wait(running))[:1]:  # its slot is free: fill it first
-                running.remove(future)
-                self._take_in(future.result())
+            while running:
+                for future in list(self._runs.wait(running))[:1]:  # its slot is free: fill it
+                    running.remove(future)
+                    self._take_in(future.result())
+                self._fill(running)
+        except KeyboardInterrupt:
+            self._store_ended(running)
+            raise
         if self.leads:
             self._strategy.study.end()
             self._wait_for_others()
         self._strategy.learn_paces()  # and recompose what was composed early
+
+    def _store_ended(self, running: Collection[Future[TrialResult]]) -> None:
+        """Store the trials that had ended by an interruption: it loses only what still runs."""
+        for future in running:
+            if future.done() and future.exception() is None:
+                self.trials.append(future.result())
+                self._folder.keep(future.result())
+        self.trials.sort(key=lambda each: each.trial.number)
 
     def _show(self, phase: str, detail: str) -> None:
         """Show what is being done, once."""

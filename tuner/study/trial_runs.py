@@ -61,10 +61,12 @@ class TrialRuns:
     def wait(self, running: Collection[Future[TrialResult]]) -> set[Future[TrialResult]]:
         """Wait until a trial ends or the executor gains a slot; update the display meanwhile.
 
+        What has ended already is returned before any Ctrl-C is raised, or it would be lost.
+
         Returns:
             The trials that have ended; empty if there is only a new slot.
         """
-        done: set[Future[TrialResult]] = set()
+        done, _ = wait(running, timeout=0)
         slots = self.executor.slots
         while not done and self.executor.slots <= slots:
             self.tick()
