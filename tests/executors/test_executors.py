@@ -7,11 +7,14 @@ import dataclasses
 import multiprocessing
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from tuner.config.schema import MeasureConfig
+from tuner import measure
+from tuner.config.schema import ExecutorConfig, MeasureConfig
 from tuner.executors import CrowdedExecutor, LocalExecutor, crowded, run_undisturbed
+from tuner.executors.node import CoreSlot
 from tuner.measure import marked_processes
 from tuner.trials.session import run_trial
 from tuner.values.trial import Checkpoint, Measurement, TrialKind, TrialResult, TrialStatus
@@ -146,6 +149,17 @@ def test_a_trial_that_loses_its_company_does_not_count(setup, make_trial, monkey
     executor.close()
     assert result.status is TrialStatus.INVALID
     assert result.reason == "a training beside it ended first: no room"
+
+
+@pytest.mark.parametrize(
+    ("cores", "named"), [((2,), "2"), (range(128), "0-127"), (range(0, 256, 2), "0,2,4,")]
+)
+def test_a_slot_of_many_cpus_has_a_folder_and_a_name(home, monkeypatch, cores, named):
+    taken = SimpleNamespace(cores=tuple(cores))
+    monkeypatch.setattr(measure, "claim", lambda *_, **__: taken)
+    slot = CoreSlot(ExecutorConfig(), "study")
+    assert slot.folder.is_dir()
+    assert f", CPUs {named}" in slot.name
 
 
 def _burn(seconds: float) -> None:

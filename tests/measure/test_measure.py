@@ -20,6 +20,7 @@ from tuner.measure import (
     MARKER,
     ResourceMonitor,
     Usage,
+    cores_text,
     cpu_flags,
     fingerprint,
     kill_marked,
@@ -182,6 +183,13 @@ def test_cores_are_listed_one_by_one_or_by_ranges():
     assert parse_cores(f"{two},{one}") == (one, two)
     assert parse_cores(f" {one} , {two} ,{one}") == (one, two)
     assert parse_cores(f"{one}-{two}") == tuple(range(one, two + 1))
+
+
+@pytest.mark.parametrize("cores", [(), (3,), (0, 1), (0, 1, 2, 5), (1, 3, 4, 7)])
+def test_a_list_of_cores_is_written_as_it_is_read(monkeypatch, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(8)})
+    assert parse_cores(cores_text(cores) or "0-7") == (cores or tuple(range(8)))
+    assert cores_text((0, 1, 2, 5, 6, 9)) == "0-2,5-6,9"
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "0;1", "0,,1", "0-1-2", "1.5", ",", "0x1"])

@@ -74,7 +74,7 @@ class CoreSlot:
         except measure.CoresTaken as taken:
             raise RuntimeUnavailable(f"none of {len(sets)} core sets is free: {taken}") from None
         self.cores = self._claim.cores
-        self.folder = claims_folder() / "-".join(map(str, self.cores))
+        self.folder = claims_folder() / str(self.cores[0])  # which no other slot has
         delete_folder(self.folder)  # left by a killed process
         self.folder.mkdir(parents=True)
         if is_full(self.folder):
@@ -86,7 +86,7 @@ class CoreSlot:
     @property
     def name(self) -> str:
         """A name to display."""
-        return f"{socket.gethostname()}, CPUs {self.folder.name}"
+        return f"{socket.gethostname()}, CPUs {measure.cores_text(self.cores)}"
 
     def where(self) -> NodeAddress:
         """Return where this node is."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tuner.measure.claims import SCOPE, Claim, CoresTaken, claim
 from tuner.measure.files import NamelessFiles, nameless_files
 from tuner.measure.machine import (
+    cores_text,
     cpu_flags,
     fingerprint,
     machine_facts,
@@ -36,6 +37,7 @@ __all__ = [
     "CoresTaken",
     "claim",
     "parse_cores",
+    "cores_text",
     "total_memory_bytes",
     "machine_facts",
     "cpu_flags",

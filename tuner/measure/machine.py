@@ -47,6 +47,17 @@ def parse_cores(text: str, name: str = "executor.cores") -> tuple[int, ...]:
     return tuple(sorted(cores))
 
 
+def cores_text(cores: Collection[int]) -> str:
+    """Return CPU numbers as a list that ``parse_cores`` reads, such as ``0-3,6``."""
+    found: list[list[int]] = []
+    for core in sorted(cores):
+        if found and found[-1][-1] == core - 1:
+            found[-1].append(core)
+        else:
+            found.append([core])
+    return ",".join(f"{each[0]}-{each[-1]}" if each[1:] else f"{each[0]}" for each in found)
+
+
 def cpu_quota(groups: Path = _GROUPS, own: Path = _OWN_GROUPS) -> float:
     """Return how many CPUs' time the kernel grants this process; infinite without a limit.
 
