@@ -194,3 +194,16 @@ def test_names_are_unique_within_a_study_and_sort_by_number():
 def test_a_share_below_one_is_a_projection():
     assert Trial(0, {}, share=0.05).projected
     assert not Trial(0, {}).projected
+
+
+def test_of_a_stopped_trial_time_and_cpu_time_are_projected_to_all_iterations():
+    run = dataclasses.replace(
+        make_result(1, 0.9, 5.0), status=TrialStatus.STOPPED, iterations=2500
+    )
+    whole = run.projected("its limit was reached")
+    assert (whole.status, whole.trial.share) == (TrialStatus.COMPLETE, 0.25)
+    for name in ("train_time_s", "cpu_user_s", "cpu_system_s"):
+        assert whole.metrics[name] == pytest.approx(4 * run.metrics[name])
+    assert whole.val_accuracy == run.val_accuracy
+    again = whole.projected("its limit was reached")
+    assert again.metrics == whole.metrics, "what is of all iterations already is left as it is"

@@ -333,17 +333,23 @@ class TrialResult:
     def projected(self, why: str) -> TrialResult:
         """Return the trial as if only a share of its iterations had been asked for.
 
-        Training time is projected to all iterations; accuracy stays the one that was reached.
+        Times are projected to all iterations; accuracy stays the one that was reached.
         """
-        assert self.measurement is not None
+        measured = self.measurement
+        assert measured is not None
         share = self.iterations / int(self.trial.params["iterations"] or 1)
-        train_time_s = self.measurement.train_time_s * self.trial.share / share
+        factor = 1.0 if self.trial.projected else 1 / share
         return dataclasses.replace(
             self,
             trial=dataclasses.replace(self.trial, share=share),
             status=TrialStatus.COMPLETE,
             reason=f"projected from {share:.0%} of its iterations: {why}",
-            measurement=dataclasses.replace(self.measurement, train_time_s=train_time_s),
+            measurement=dataclasses.replace(
+                measured,
+                train_time_s=measured.train_time_s * factor,
+                cpu_user_s=measured.cpu_user_s * factor,
+                cpu_system_s=measured.cpu_system_s * factor,
+            ),
         )
 
     @cached_property
