@@ -139,6 +139,18 @@ def test_a_reference_that_is_wrong_is_noticed_not_used_and_said(long, recorded, 
     assert TrialResult.from_json(whole.read_text()).trial.seed == result.trials[0].trial.seed
 
 
+def test_where_nothing_is_raced_a_wrong_reference_leaves_the_whole_default_to_be_trained(
+    long, recorded, home
+):
+    path = home / "references" / "long-digits-default.json"
+    path.write_text(dataclasses.replace(recorded, versions={"synthetic": "0.9"}).to_json())
+    result = tune(dataclasses.replace(long, search=SearchConfig("joint", warm_start=False)))
+    assert "not used: it was recorded with synthetic 0.9" in result.reference
+    assert result.default_part == ""
+    assert result.trials[0].iterations == 20_000
+    assert not result.trials[0].trial.projected
+
+
 def test_without_a_reference_the_default_is_trained_whole_at_the_fastest_setting(long):
     result = tune(long)
     assert "one whole training of this study, at fast" in result.reference

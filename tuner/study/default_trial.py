@@ -87,6 +87,8 @@ class DefaultTrial:
         known = judge(self._first_run(trial), reference, refusal, self._images)
         if known.result.usable and not known.whole and race is not None:
             known = self._trained_whole(params, known, race)
+        elif known.result.usable and not known.whole and reference is not None:
+            known = self._trained_on(trial, known)
         if known.result.usable and not known.whole and is_part(known.result):
             known = dataclasses.replace(known, result=first_part(known.result))
         if known.words:
@@ -198,6 +200,15 @@ class DefaultTrial:
         whole = f"one whole training of this study, at {at}"
         words = f"The default's {result.quality.name} is that of {whole}."
         return dataclasses.replace(found, words=" ".join(filter(None, [known.words, words])))
+
+    def _trained_on(self, trial: Trial, known: KnownDefault) -> KnownDefault:
+        """Train trial 0 as without a reference, as that does not hold and nothing is raced."""
+        if self._config.baseline != "auto":
+            return known
+        whole = self._schedule.default_trial(trial.params, part=False)
+        whole = dataclasses.replace(whole, seed=trial.seed, curve=trial.curve)
+        found = judge(self._run(whole), None, known.words, self._images)
+        return found if found.result.usable else known
 
     def _whole_run(
         self, params: Mapping[str, Any], seed: int, race: Races
