@@ -157,6 +157,7 @@ def test_a_trial_that_loses_its_company_does_not_count(setup, make_trial, monkey
 def test_a_slot_of_many_cpus_has_a_folder_and_a_name(home, monkeypatch, cores, named):
     taken = SimpleNamespace(cores=tuple(cores))
     monkeypatch.setattr(measure, "claim", lambda *_, **__: taken)
+    monkeypatch.setattr(os, "nice", lambda _: 0)  # tests may be, slots may not
     slot = CoreSlot(ExecutorConfig(), "study")
     assert slot.folder.is_dir()
     assert f", CPUs {named}" in slot.name

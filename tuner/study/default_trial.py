@@ -210,9 +210,7 @@ class DefaultTrial:
         found = judge(self._run(whole), None, known.words, self._images)
         return found if found.result.usable else known
 
-    def _whole_run(
-        self, params: Mapping[str, Any], seed: int, race: Races
-    ) -> TrialResult | None:
+    def _whole_run(self, params: Mapping[str, Any], seed: int, race: Races) -> TrialResult | None:
         """Train the whole default once; return ``None`` if that would take too long.
 
         It is stopped once all the time is used up, as it may take longer than the race promised.
