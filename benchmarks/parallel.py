@@ -223,15 +223,15 @@ def compare(name: str, rounds: int, seconds: float, *, every: bool) -> dict[str,
 def lines(found: dict[str, Any]) -> Iterator[str]:
     """Yield the figures of a framework for readers."""
     for each in found["groups"]:
-        speed = each["samples_s"]
+        speed, against = each["samples_s"], each["against_one"]
         yield (
             f"{found['framework']:11} {each['workers']} × {each['threads']!s:6}"
             f" {each['exchange']:8}"
             f"{speed['value']:8,.0f} images/s ({speed['low']:,.0f}–{speed['high']:,.0f})"
             + (f"  speed-up {each['speedup']:.2f}" if each["speedup"] else "")
             + (f", efficiency {each['efficiency']:.2f}" if each["efficiency"] else "")
-            + f", over the fastest process {each['against_one']:.2f}"
-            f", {each['cores_used']:.2f} cores, {each['peak_memory_bytes'] / 2**20:,.0f} MiB"
+            + (f", over the fastest process {against:.2f}" if against else "")
+            + f", {each['cores_used']:.2f} cores, {each['peak_memory_bytes'] / 2**20:,.0f} MiB"
             + (f", {each['sent_bytes'] / 1e6:.2f} MB an iteration" if each["sent_bytes"] else "")
             + (", oversubscribed" if each["oversubscribed"] else "")
         )

@@ -296,6 +296,11 @@ def test_a_lossy_exchange_is_said_to_change_what_is_learned(tmp_path):
     fast = RuntimeMap([*probes[:1], PaceProbe(rough, batch, 0.01)])
     kept = " ".join(summary(dataclasses.replace(study, runtimes=fast), 100).split())
     assert "so it was not searched" not in kept
+    first, second, *rest = study.trials
+    tried = dataclasses.replace(second.trial, params={**second.trial.params, **rough})
+    trials = (first, dataclasses.replace(second, trial=tried), *rest)
+    searched = " ".join(summary(dataclasses.replace(study, trials=trials), 100).split())
+    assert "so it was not searched" not in searched, "it was worth it at another batch size"
 
 
 def test_a_group_on_several_nodes_says_so(tmp_path):

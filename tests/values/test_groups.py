@@ -40,6 +40,14 @@ def test_what_was_not_measured_is_not_made_up():
     assert two.against_one == pytest.approx(1.6)
 
 
+def test_without_a_single_process_nothing_is_compared_with_one():
+    settings = known((1, 1, 0.064), (2, 1, 0.05))
+    for _ in range(2):
+        settings.note_failure({"blas": "fast", "workers": 1, "threads": 1})
+    (two,) = groups(settings, 64)
+    assert (two.workers, two.against_one, two.speedup) == (2, None, None)
+
+
 def test_processes_on_two_nodes_are_a_layout_of_their_own():
     settings = known((1, 1, 0.064), (2, 1, 0.05))
     settings.add(PaceProbe({"blas": "fast", "workers": 1, "nodes": 2, "threads": 1}, 64, 0.04))

@@ -62,8 +62,9 @@ def front_json(result: StudyResult) -> dict[str, Any]:
         ``groups`` (by number of processes and threads and the ``exchange`` of gradients, which
         changes what is learned unless it is ``exact``; fastest first, at the default's batch size:
         ``samples_s``, ``speedup`` over one process with as many threads, ``efficiency``,
-        ``against_one``, the ratio to the fastest single process, and ``sent_bytes`` an iteration;
-        empty if no setting has several ``workers``);
+        ``against_one``, the ratio to the fastest single process (each ``null`` if that process
+        is not known), and ``sent_bytes`` an iteration; empty if no setting has several
+        ``workers``);
         ``discarded_measurements``; ``machine``, ``runtime``, ``versions``, ``budget``,
         ``warnings``, ``started``, ``elapsed_s``, ``complete``, ``command``.
     """

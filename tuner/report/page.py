@@ -143,14 +143,13 @@ def _plots(result: StudyResult) -> Iterator[Plot]:
 
 def _group_row(group: Group) -> list[str]:
     """Return the cells of one row of the table of groups."""
-    scale = (group.speedup, group.efficiency)
+    scale = (group.speedup, group.efficiency, group.against_one)
     return [
         f"{group.workers} × {group.threads}"
         + (f" on {group.nodes} nodes" if group.nodes > 1 else "")
         + ("" if group.exact else f", {group.exchange}"),
         f"{group.samples_s.value:,.0f}",
         *("–" if each is None else f"{each:.2f}" for each in scale),
-        f"{group.against_one:.2f}",
         f"{group.sent_bytes / _MIB:.2f}" if group.sent_bytes else "–",
         describe_params(group.setting),
     ]

@@ -15,7 +15,7 @@ from tuner.report.answers import (
     three_answers,
     verified_default,
 )
-from tuner.values.exchange import changes
+from tuner.values.exchange import changes, lossy
 from tuner.values.pareto import Objective
 from tuner.values.quality import Quality
 from tuner.values.results import StudyResult
@@ -304,7 +304,7 @@ def _group_notes(result: StudyResult) -> list[str]:
     """Say what the fastest group is worth on these cores, and the fastest lossy one."""
     exact = [each for each in result.groups if each.exact]
     notes = []
-    for each in [each for each in exact if each.workers > 1][:1]:
+    for each in [each for each in exact if each.workers > 1 and each.against_one][:1]:
         threads, nodes = each.threads, each.nodes
         own = f" of {count(threads, 'thread')} each" if isinstance(threads, int) else ""
         where = f" on {nodes} nodes" if nodes > 1 else ""
@@ -314,9 +314,11 @@ def _group_notes(result: StudyResult) -> list[str]:
         )
     for each in [each for each in result.groups if exact and not each.exact][:1]:
         ratio = each.samples_s.value / exact[0].samples_s.value
+        tried = [lossy(trial.params) for trial in result.trials]
+        searched = lossy(each.setting) in (*result.lossy_kinds, *tried)
         notes.append(
             f"{changes(each.setting)}, and trains {ratio:.2f} times as fast as the fastest "
-            f"setting that does not{'' if result.lossy_kinds else '; so it was not searched'}."
+            f"setting that does not{'' if searched else '; so it was not searched'}."
         )
     return notes
 

@@ -28,7 +28,7 @@ class Group:
         speedup: Times as fast as one process with as many threads as each; ``None`` if that was
             not measured.
         against_one: Times as fast as the fastest single process, whatever its threads: what the
-            group is worth on these cores.
+            group is worth on these cores; ``None`` if no single process is in use.
         sent_bytes: Bytes an iteration that the processes sent to each other; 0 if not known.
         exchange: How they exchange gradients; any but ``exact`` changes what is learned.
     """
@@ -39,7 +39,7 @@ class Group:
     setting: Params
     samples_s: Interval
     speedup: float | None
-    against_one: float
+    against_one: float | None
     sent_bytes: float
     exchange: str = EXACT
 
@@ -91,7 +91,7 @@ def groups(known: RuntimeMap, batch_size: int) -> list[Group]:
                 setting=setting,
                 samples_s=Interval(*(batch_size / each for each in ends_s)),
                 speedup=one_s / took.value if one_s else None,
-                against_one=best_s / took.value if best_s else 1.0,
+                against_one=best_s / took.value if best_s else None,
                 sent_bytes=known.sent_bytes(setting, batch_size),
                 exchange=exchange,
             )
