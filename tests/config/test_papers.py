@@ -115,6 +115,19 @@ def test_its_rows_can_be_run_or_are_refused_for_a_param_that_no_framework_has(na
             assert {name: run.params[name] for name in asked} == asked
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_efficiency_is_over_one_worker_with_as_many_threads(name):
+    """By themselves frameworks take different numbers: MXNet half of the CPUs, others all."""
+    config = composed(name)
+    paper, dataset = config.paper, config.dataset.name
+    if "efficiency_pct" not in paper.metrics:
+        pytest.skip("it has none")
+    used = {row.framework for row in paper.rows if row.framework}
+    spaces = {each: space_of(each, dataset, config.model) for each in used}
+    runs = plan_rows(paper, spaces, dataset, config.model, 4)
+    assert {each.params["threads"] for each in runs if not each.reason} == {1}
+
+
 def test_the_figures_of_two_tables_are_as_printed():
     rows = composed("paper_wu_table_10").paper.rows
     caffe = {each.params["blas"]: each.theirs for each in rows if each.of == "Caffe"}
@@ -161,6 +174,6 @@ def test_workers_share_the_cores_and_more_of_them_are_labelled():
     space = space_of("mxnet", dataset, config.model)
     runs = plan_rows(config.paper, {"mxnet": space}, dataset, config.model, 2)
     layouts = [(each.params["workers"], each.params["threads"]) for each in runs]
-    assert layouts == [(1, "unset"), (2, 1), (5, 1), (10, 1)]
+    assert layouts == [(1, 1), (2, 1), (5, 1), (10, 1)]
     assert [each.labels for each in runs[:2]] == [(), ()]
     assert runs[2].labels == ("oversubscribed: 5 workers of 1 thread on 2 cores",)

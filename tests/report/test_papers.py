@@ -126,6 +126,23 @@ def test_a_claim_in_words_is_an_order_of_rows(ours, order, verdict):
     assert bool(judged.words) == (verdict == FAILS)
 
 
+@pytest.mark.parametrize(
+    ("ours", "verdict", "words"),
+    [
+        ([1, 2.1], HOLDS, ""),
+        ([1, 1.97], HOLDS, ""),  # about twice
+        ([1, 1.5], FAILS, "A: threads 2 has 1.5, less than 2 times A: threads 1 with 1"),
+    ],
+)
+def test_a_claim_of_a_factor_needs_more_than_the_order(ours, verdict, words):
+    claim = dataclasses.replace(claiming([1], [2]), times=[2.0])
+    (judged,) = judged_claims(series([1, 1], ours, claims=[claim]))
+    assert judged.verdict == verdict
+    assert judged.order == "A: threads 1 × 2 ≤ A: threads 2"
+    assert judged.words.startswith(words)
+    assert bool(judged.words) == bool(words)
+
+
 def test_a_claim_about_rows_that_are_missing_cannot_be_told():
     paper = make_paper(claims=[claiming([1], [3])])
     runs = [make_run(row, 1.0) for row in paper.rows[:2]]
@@ -171,6 +188,9 @@ def test_efficiency_is_throughput_over_that_of_as_many_single_workers():
     runs = [make_run(rows[0], 1.0), make_run(rows[1], 2.0)]
     result = make_result(make_paper(rows=rows), *runs)
     assert [result.ours(each, "efficiency_pct") for each in runs] == [100.0, 50.0]
+    other = make_run(dataclasses.replace(rows[0], params={**rows[0].params, "threads": 4}), 1.0)
+    unlike = make_result(make_paper(rows=rows), other, runs[1])
+    assert unlike.ours(runs[1], "efficiency_pct") is None, "its one worker has other threads"
 
 
 @pytest.mark.parametrize(

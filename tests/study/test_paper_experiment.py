@@ -236,6 +236,10 @@ def test_kill_9_loses_the_running_row_alone(paper, home, tmp_path):
         ({"rows": [row("A", {}, batch_size=0)]}, "batch_size must be above 0, got 0"),
         ({"metrics": ["speed"]}, "paper.metrics has 'speed'; choose from: train_time_s"),
         ({"claims": [PaperClaim("so", "train_time_s", [[1], [9]])]}, "rows from 1 to 3"),
+        (
+            {"claims": [PaperClaim("so", "train_time_s", [[1], [2]], [2.0, 2.0])]},
+            r"times of paper.claims must be 1 factors of at least 1, .* got \[2.0, 2.0\]",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is_installed(paper, changes, refusal):

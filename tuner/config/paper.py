@@ -39,11 +39,14 @@ class PaperClaim:
         figure: What it is about.
         order: Groups of row numbers, counted from 1, from the lowest figure to the highest;
             nothing is claimed within a group.
+        times: How many times as high as the group before each group is at least, from the second
+            one on, where the paper states such factors; empty where it does not.
     """
 
     says: str = ""
     figure: str = ""
     order: list[Any] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
 
 
 @dataclass

@@ -19,7 +19,10 @@ _COUNTS = ("threads", "workers")
 
 
 def check_paper(paper: PaperConfig) -> None:
-    """Raise ``ConfigError`` if a declaration names a figure or a row that does not exist."""
+    """Raise ``ConfigError`` if a declaration names a figure or a row that does not exist.
+
+    Raise it too if the factors of a claim do not fit its groups.
+    """
     asked = [*paper.metrics, *(each.figure for each in paper.claims)]
     unknown = [each for each in asked if each not in FIGURES]
     if unknown or not paper.metrics:
@@ -30,6 +33,12 @@ def check_paper(paper: PaperConfig) -> None:
     numbers = [number for claim in paper.claims for group in claim.order for number in group]
     if any(not 1 <= number <= len(paper.rows) for number in numbers):
         raise ConfigError(f"paper.claims must name rows from 1 to {len(paper.rows)}: {numbers}")
+    for claim in paper.claims:
+        if claim.times and (len(claim.times) != len(claim.order) - 1 or min(claim.times) < 1):
+            raise ConfigError(
+                f"times of paper.claims must be {len(claim.order) - 1} factors of at least 1, one "
+                f"for each group after the first, got {claim.times}"
+            )
 
 
 def plan_rows(

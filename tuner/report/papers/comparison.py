@@ -14,6 +14,7 @@ from tuner.report.papers.figures import FIGURES, Figure, PaperResult, PaperRun
 AGREES, PARTLY, DIFFERS = "agrees", "agrees in part", "differs"
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
 _PAIRS = 2 / 3  # least part of the pairs of rows that must go the same way
+_ABOUT = 0.05  # of a factor that a claim names
 _LEAST_RANKED = 3  # rows below which a rank correlation says nothing
 _CORES_MATTER = {"threads", "threads_per_core", "workers", "blas"}
 
@@ -67,7 +68,7 @@ class Judged:
 
     Attributes:
         claim: What the paper says.
-        order: The rows that it is about, in its order, the lowest first.
+        order: The rows that it is about, in its order, the lowest first, with its factors.
         verdict: ``HOLDS``, ``FAILS`` or ``UNKNOWN``.
         words: Why it does not hold or cannot be told; else empty.
     """
@@ -205,7 +206,10 @@ def judged_claims(result: PaperResult) -> list[Judged]:
 
 def _judged(result: PaperResult, claim: PaperClaim) -> Judged:
     groups = [[result.runs[number - 1] for number in group] for group in claim.order]
-    order = " < ".join(", ".join(row_label(run) for run in group) for group in groups)
+    labels = [", ".join(row_label(run) for run in group) for group in groups]
+    factors = claim.times or [1.0] * (len(groups) - 1)
+    signs = ["", *(f" × {each:g} ≤ " if each > 1 else " < " for each in factors)]
+    order = "".join(sign + label for sign, label in zip(signs, labels, strict=False))
     values = [[result.ours(run, claim.figure) for run in group] for group in groups]
     lacking = [
         run
@@ -217,7 +221,7 @@ def _judged(result: PaperResult, claim: PaperClaim) -> Judged:
         names = ", ".join(dict.fromkeys(row_label(run) for run in lacking))
         return Judged(claim, order, UNKNOWN, f"not measured here: {names}")
     known = [[_worth(value) for value in found if value is not None] for found in values]
-    broken = list(_broken(FIGURES[claim.figure], groups, known))
+    broken = list(_broken(FIGURES[claim.figure], groups, known, claim.times))
     if not broken:
         return Judged(claim, order, HOLDS, "")
     words = f"{'; '.join(broken)}. {why(result, claim.figure)}".strip()
@@ -225,18 +229,30 @@ def _judged(result: PaperResult, claim: PaperClaim) -> Judged:
 
 
 def _broken(
-    kind: Figure, groups: Sequence[Sequence[PaperRun]], values: Sequence[Sequence[float]]
+    kind: Figure,
+    groups: Sequence[Sequence[PaperRun]],
+    values: Sequence[Sequence[float]],
+    times: Sequence[float],
 ) -> Iterator[str]:
-    """Yield each neighbouring pair of groups whose order here is not that of the claim."""
+    """Yield each neighbouring pair of groups whose order here is not that of the claim.
+
+    Where the claim has a factor, about as many ``times`` as much is enough.
+    """
     for place, (below, above) in enumerate(itertools.pairwise(values)):
-        if _way(kind, max(below), min(above)) <= 0:
-            low = groups[place][below.index(max(below))]
-            high = groups[place + 1][above.index(min(above))]
-            same = "about the same as" if _way(kind, max(below), min(above)) == 0 else "less than"
-            yield (
-                f"{row_label(high)} has {figure_text(kind, min(above))}, {same} "
-                f"{row_label(low)} with {figure_text(kind, max(below))}"
-            )
+        way = _way(kind, max(below), min(above))
+        factor = times[place] if times else 1.0
+        if way <= 0:
+            same = "less than" if way else "about the same as"
+        elif min(above) < (1 - _ABOUT) * factor * max(below):
+            same = f"less than {factor:g} times"
+        else:
+            continue
+        low = groups[place][below.index(max(below))]
+        high = groups[place + 1][above.index(min(above))]
+        yield (
+            f"{row_label(high)} has {figure_text(kind, min(above))}, {same} "
+            f"{row_label(low)} with {figure_text(kind, max(below))}"
+        )
 
 
 def row_label(run: PaperRun) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tuner.config.paper import PaperConfig, PaperRow
-from tuner.values.trial import Params, TrialResult, TrialStatus
+from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
 
 _MIB = 2**20
 
@@ -178,7 +178,10 @@ class PaperResult:
         }[figure]
 
     def _efficiency(self, run: PaperRun) -> float | None:
-        """Return the throughput over that of as many times one worker, in percent."""
+        """Return the throughput over that of as many times one worker, in percent.
+
+        The one worker has as many threads, and as large a part of a batch, as each of the others.
+        """
         alone = next(
             (
                 each
@@ -192,6 +195,7 @@ class PaperResult:
         return 100 * own / (int(run.params["workers"] or 1) * one) if one and own else None
 
 
-def _per_worker(run: PaperRun) -> tuple[str, float]:
+def _per_worker(run: PaperRun) -> tuple[str, float, ParamValue]:
     workers = int(run.params.get("workers") or 1)
-    return run.row.of, int(run.params.get("batch_size") or 1) / workers
+    batch_size = int(run.params.get("batch_size") or 1)
+    return run.row.of, batch_size / workers, run.params.get("threads")

@@ -167,6 +167,11 @@ def paper_notes(result: PaperResult) -> list[str]:
     ]
     if any(each.startswith("cpu_") for each in result.paper.metrics):
         notes.append("CPU is of the trial's cores over the worker's whole life, set-up included.")
+    if "efficiency_pct" in result.paper.metrics:
+        notes.append(
+            "Scaling efficiency is images/s over those of as many times one worker with as many "
+            "threads, and as many images of a batch, as each."
+        )
     discarded = sum(len(each.result.discarded) for each in result.runs if each.result)
     if discarded:
         notes.append(f"{count(discarded, 'disturbed measurement')} discarded and repeated.")
