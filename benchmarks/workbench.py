@@ -135,6 +135,7 @@ def empty_home(folder: Path) -> Iterator[None]:
     """
     installed = tuner_home()
     for each in ("runtimes", "caches", "datasets"):
+        (installed / each).mkdir(parents=True, exist_ok=True)  # nothing may be installed yet
         if not (folder / each).is_symlink():
             (folder / each).symlink_to(installed / each)
     with mock.patch.dict(os.environ, TUNER_HOME=str(folder)):

@@ -19,10 +19,11 @@ from recorded import Recorded, recorded_names
 from replay import Replay
 from replayed_study import ReplayedStudy, make_config
 from search import NEARLY, kept, prove, search, time_to
-from workbench import Workbench
+from workbench import Workbench, empty_home
 
 from tests.report_samples import make_result
 from tests.verify_samples import SHORT, make_entrant, make_plan, simulate
+from tuner.config.catalogue import tuner_home
 from tuner.config.schema import BudgetConfig, MeasureConfig, VerifyConfig
 from tuner.recommendation.evidence import Evidence
 from tuner.values.trial import Trial, TrialKind, TrialStatus
@@ -37,6 +38,17 @@ RAY = pytest.param("raytune", marks=pytest.mark.skipif(not find_spec("ray"), rea
 @pytest.fixture(scope="module")
 def recorded():
     return Recorded(TABLE)
+
+
+def test_what_a_study_of_a_benchmark_installs_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNER_HOME", str(tmp_path / "home"))  # where nothing is installed yet
+    own = tmp_path / "own"
+    own.mkdir()
+    for _ in range(2):
+        with empty_home(own):
+            assert tuner_home() == own
+            (own / "datasets" / "digits").mkdir(exist_ok=True)
+    assert (tmp_path / "home" / "datasets" / "digits").is_dir()
 
 
 def run_study(recorded, strategy, budget_s, seed=1, **options):
