@@ -198,7 +198,10 @@ def main() -> None:
     remarks = sys.stderr if given.json else sys.stdout
     cpus = len(measure.parse_cores("")) // 2
     try:
-        with two_networks() as networks, two_nodes(networks, tuner_home(), cpus) as address:
+        with (
+            two_networks() as networks,
+            two_nodes(networks, tuner_home(), cpus, lost_soon=False) as address,
+        ):
             for rate in given.rates:
                 networks.shape(rate)
                 found = f"{rate}: {networks.megabits_s():.0f} Mbit/s by one connection"

@@ -12,10 +12,11 @@ ones it does not over either (``network.py``). So the default that studies are h
 Caffe's: it has Caffe's rate, and batches and iterations of this benchmark's own.
 
     python benchmarks/network_studies.py FOLDER [setting=value ...] [--framework torch]
-        [--rates 1gbit 100mbit] [--budget-s 480] [--iterations 400] [--rounds 4] [--json]
+        [--rates 1gbit 100mbit] [--budget-s 480] [--iterations 300] [--rounds 3] [--json]
 
-All is kept in FOLDER: the same command goes on where an earlier one was interrupted. Settings such
-as ``search_space.exchange.choices=[exact]`` are those of ``python -m tuner``, for all studies.
+The studies take their budgets, and up to 18 whole trainings of about a minute or less follow. All
+is kept in FOLDER: the same command goes on where an earlier one was interrupted. Settings such as
+``search_space.exchange.choices=[exact]`` are those of ``python -m tuner``, for all studies.
 
 Target: the runtime settings of the answers differ, and over each bandwidth its own answer is
 surely (95 %) faster than the others, and than itself at their settings.
@@ -318,8 +319,8 @@ def main() -> None:
     parser.add_argument("--framework", default="torch")
     parser.add_argument("--rates", nargs="+", default=["1gbit", "100mbit"])
     parser.add_argument("--budget-s", type=float, default=480.0, help="of a study")
-    parser.add_argument("--iterations", type=int, default=400, help="of the default")
-    parser.add_argument("--rounds", type=int, default=4, help="whole trainings of each answer")
+    parser.add_argument("--iterations", type=int, default=300, help="of the default")
+    parser.add_argument("--rounds", type=int, default=3, help="whole trainings of each answer")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     given.folder = given.folder.absolute()
@@ -329,7 +330,7 @@ def main() -> None:
     try:
         config = compose(settings(given, tree, given.folder))
         runtime = load_space(config).runtime
-        with two_networks() as networks, two_nodes(networks, tuner_home(), cpus):
+        with two_networks() as networks, two_nodes(networks, tuner_home(), cpus, lost_soon=False):
             studies = [study(rate, networks, given, tree) for rate in given.rates]
             entrants = entrants_of(studies, runtime)
             kept = given.folder / "runs.json"

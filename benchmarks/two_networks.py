@@ -131,7 +131,9 @@ def two_networks() -> Iterator[Networks]:
 
 
 @contextlib.contextmanager
-def two_nodes(networks: Networks, home: Path, cpus: int = 1) -> Iterator[str]:
+def two_nodes(
+    networks: Networks, home: Path, cpus: int = 1, *, lost_soon: bool = True
+) -> Iterator[str]:
     """Start a head of Ray here and a node in the other network, and connect to them.
 
     Yields the cluster's address.
@@ -140,6 +142,8 @@ def two_nodes(networks: Networks, home: Path, cpus: int = 1) -> Iterator[str]:
         networks: The networks.
         home: ``TUNER_HOME`` of the nodes.
         cpus: CPUs of each node.
+        lost_soon: Whether Ray takes a node for lost after seconds without an answer. One that is
+            only busy for so long never comes back, so that what measures for long wants this off.
     """
     port = _free_port(networks.here)
     address = f"{networks.here}:{port}"
@@ -147,7 +151,7 @@ def two_nodes(networks: Networks, home: Path, cpus: int = 1) -> Iterator[str]:
     head = [*start, "--head", f"--node-ip-address={networks.here}", f"--port={port}"]
     away = [*start, f"--node-ip-address={networks.there}", f"--address={address}"]
     own = {
-        **_QUICKLY,
+        **(_QUICKLY if lost_soon else {}),
         "PATH": _PATH,
         "TUNER_HOME": str(home),
         "RAY_worker_niceness": "0",
