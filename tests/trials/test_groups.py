@@ -62,7 +62,9 @@ def receive(line):
 def prepare(trial):
     if trial.fault == "late" and trial.rank:
         time.sleep(30)
-    if trial.fault == "impossible":
+    if trial.fault == "slow to see" and not trial.rank:
+        time.sleep(1)
+    if trial.fault in ("impossible", "slow to see"):
         raise worker_api.Impossible("not so")
     with worker_group.meeting():
         if not lines:
@@ -150,6 +152,7 @@ def test_a_group_lives_as_long_as_its_session(group, make_trial):
         ("late", TrialStatus.CRASHED, "the 2 workers did not meet: timed out"),
         ("hang", TrialStatus.STALLED, "no sign of life for 2 s"),
         ("impossible", TrialStatus.IMPOSSIBLE, "not so"),
+        ("slow to see", TrialStatus.IMPOSSIBLE, "not so"),
     ],
 )
 def test_a_group_that_breaks_is_named_and_ended(group, make_trial, fault, status, reason):

@@ -208,6 +208,7 @@ def _follow(prepare):
     try:
         worker_group.follow(lambda folder: prepare(Trial(folder))[0])
     except Impossible:
+        worker_group.await_end()
         return 2
     return 0
 

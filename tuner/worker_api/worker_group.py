@@ -22,6 +22,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -196,6 +197,18 @@ def follow(prepare):
             step = None  # frees its memory
             if SPAN.nodes > 1:
                 os.write(sys.stdin.fileno(), b".")
+
+
+def await_end():
+    """Wait for the first of this node to end, for so long that it can say why it does.
+
+    Others that see that the trial is impossible see it too, and ``watch`` would call them dead.
+    """
+    deadline = time.time() + _END_S
+    while time.time() < deadline:
+        ready, _, _ = select.select([sys.stdin], [], [], max(0.0, deadline - time.time()))
+        if ready and not os.read(sys.stdin.fileno(), 4096):
+            return
 
 
 def steps(idle):
