@@ -29,7 +29,8 @@ def shared(monkeypatch) -> ModuleType:
 def trial(model: str, **changes: object) -> SimpleNamespace:
     """Ten classes of colour images of 32x32, as CIFAR-10 has them."""
     size = {"channels": 3, "height": 32, "width": 32, "classes": 10}
-    return SimpleNamespace(**{"model": model, "seed": 1, **size, **changes})
+    alone = {"workers": 1, "rank": 0}
+    return SimpleNamespace(**{"model": model, "seed": 1, **size, **alone, **changes})
 
 
 def test_settings_offer_them_all(shared):
@@ -100,6 +101,16 @@ def test_a_seed_decides_the_first_weights(shared):
     assert np.array_equal(first[0], first[1])
     assert not np.array_equal(first[0], first[2])
     assert first[0].std() == pytest.approx((2 / 27) ** 0.5, rel=0.05)
+
+
+def test_processes_of_a_group_vary_their_images_each_in_its_own_way(shared):
+    images = np.random.default_rng(1).random((50, 3, 32, 32), np.float32)
+    one, again, two = (
+        shared.views(trial("alexnet", workers=2, rank=rank), images)[0](images)
+        for rank in (0, 0, 1)
+    )
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, two)
 
 
 def test_images_are_standard_to_judge_and_varied_to_learn_from(shared):

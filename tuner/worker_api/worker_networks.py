@@ -165,7 +165,8 @@ def views(trial, images):
     """
     if trial.model not in NETWORKS:
         return np.asarray, np.asarray
-    view = View(images, trial.seed)
+    # each process of a group varies its part of a batch in its own way, as one would all of it
+    view = View(images, trial.seed * trial.workers + trial.rank)
     return view.varied, view.standard
 
 

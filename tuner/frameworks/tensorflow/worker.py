@@ -44,11 +44,13 @@ def prepare(trial):
     layers, tested, scores, update, rate = network(trial)
     values = sum(layers, ())
     data = worker_data.load(trial, "train", scale)
-    random, stream = np.random.RandomState(trial.seed), worker_data.batches(trial, *data, shuffle)
+    stream = worker_data.batches(trial, *data, shuffle)
     iterations = itertools.count()
     learnt, judged = worker_networks.views(trial, data[0])
     eval_batch = worker_networks.eval_batch(trial)
-    seed = trial.seed * trial.workers + trial.rank  # each process drops out others
+    # each process drops out others, and sees other parts of its images
+    seed = trial.seed * trial.workers + trial.rank
+    random = np.random.RandomState(seed)
 
     def slopes(images, labels, iteration):
         with tf.GradientTape() as tape:
