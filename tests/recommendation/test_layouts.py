@@ -72,6 +72,16 @@ def test_an_exchange_that_changes_what_is_learned_does_not_count():
     assert Layouts.of(front) == Layouts.of(plain())
 
 
+def test_groups_of_a_configuration_with_a_lossy_exchange_are_not_called_proven():
+    assert "not proven" not in linked().note
+    found = linked(workers=2, exchange="fp16")
+    assert found.groups == linked().groups
+    assert found.note.endswith(
+        "fp16 exchange of 2 workers changes what is learned, and none of these groups has it: "
+        "their accuracy is not proven"
+    )
+
+
 def test_the_bytes_of_the_gradients_follow_from_what_a_group_sent():
     layouts = Layouts.of(plain())
     assert layouts.gradient_bytes(Topology.RING) == pytest.approx(3.5e6 / 2)
@@ -205,6 +215,33 @@ def test_jobs_that_would_be_late_are_not_offered():
     assert split(evidence(slow))["most_jobs"].train_time_s > 59
     in_time = split(evidence(slow), max_train_time_s=59)
     assert in_time["most_jobs"] == in_time["soonest"]
+
+
+def trained_with(known: list[Evidence], **params) -> list[Evidence]:
+    """The same evidence, all but the default of it with these params."""
+    return [
+        each if each.is_default else dataclasses.replace(each, params={**each.params, **params})
+        for each in known
+    ]
+
+
+def test_what_a_lossy_group_has_proven_is_not_taken_over_by_one_process():
+    assert split(evidence())["most_jobs"].jobs == 2
+    found = split(trained_with(evidence(), workers=2, exchange="fp16"))
+    assert found["soonest"].workers == 2
+    assert found["most_jobs"] == found["soonest"]
+
+
+def test_a_job_on_several_nodes_is_none_of_one_host():
+    known = trained_with(evidence(), nodes=2)
+    asked = Limits(cores=2)
+    chosen = recommend(known, asked)
+    assert chosen.choice.workers > 1
+    both_s = chosen.choice.train_time_s
+    assert chosen.choice.jobs_per_hour == pytest.approx(3600 / both_s / 2), "of each of two hosts"
+    assert split_host(chosen, asked)["soonest"].workers == 1, "the default, on one node"
+    fast = Limits(cores=2, max_train_time_s=both_s)
+    assert split_host(recommend(known, fast), fast) is None
 
 
 def test_without_a_race_one_job_is_all_that_is_known():

@@ -13,7 +13,7 @@ from tuner.config.schema import VerifyConfig
 from tuner.recommendation.layouts import Layouts
 from tuner.values.exchange import changes
 from tuner.values.quality import ACCURACY, Quality
-from tuner.values.trial import Interval, Params, group_size
+from tuner.values.trial import Interval, Params, group_size, nodes_of
 from tuner.values.verified import Role
 
 MARGIN = VerifyConfig.accuracy_margin
@@ -126,8 +126,11 @@ class Evidence:
 
     @property
     def jobs_per_hour(self) -> float:
-        """Trainings that the host completes per hour, with as many concurrent jobs as measured."""
-        return self.jobs_per_host * 3600 / self.train_time_s
+        """Trainings that the host completes per hour, with as many concurrent jobs as measured.
+
+        Several nodes that train together count as so many hosts.
+        """
+        return self.jobs_per_host * 3600 / (self.train_time_s * nodes_of(self.params))
 
     @property
     def workers(self) -> int:

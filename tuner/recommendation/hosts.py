@@ -12,7 +12,8 @@ from tuner.recommendation.choice import Limits, Recommendation, recommend
 from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.layouts import Basis, whole
 from tuner.values.errors import NothingRecommended
-from tuner.values.trial import ParamValue
+from tuner.values.exchange import lossy
+from tuner.values.trial import ParamValue, nodes_of
 
 _MAX_S = 1e9  # beyond which what is on record was no measurement
 
@@ -50,7 +51,9 @@ def split_host(found: Recommendation, limits: Limits) -> dict[str, Split] | None
     One job has its workers and threads as verified on all of the cores. Several jobs are as they
     were measured side by side (experiment=tenancy). For other numbers of jobs, each is expected
     to train as the race measured one process alone, slowed down as those were that were measured
-    side by side, if any were.
+    side by side, if any were. One process learns something else than a group that exchanges
+    gradients with a loss: of such a job no others are expected. Jobs on several nodes do not
+    count.
 
     Args:
         found: What is recommended; the jobs have its framework, network and data set.
@@ -58,12 +61,19 @@ def split_host(found: Recommendation, limits: Limits) -> dict[str, Split] | None
 
     Returns:
         The splits ``soonest`` and ``most_jobs``; ``None`` if the limits name no cores, or say
-        already how many jobs share the host.
+        already how many jobs share the host, or if no job on one node keeps them.
     """
     if limits.cores is None or limits.jobs_per_host > 1:
         return None
-    alike = [each for each in found.evidence if _job(each) == _job(found.choice)]
-    soonest = recommend(alike, limits).choice
+    alike = [
+        each
+        for each in found.evidence
+        if _job(each) == _job(found.choice) and nodes_of(each.params) == 1
+    ]
+    try:
+        soonest = recommend(alike, limits).choice
+    except NothingRecommended:
+        return None
     packed = [each for each in alike if each.jobs_per_host * each.cores == limits.cores]
     tried = {each.jobs_per_host for each in packed}
     one = _measured(soonest, "one job on all of the cores")
@@ -100,6 +110,8 @@ def _side_by_side(packed: Sequence[Evidence], limits: Limits) -> Iterator[Split]
 
 def _alone(soonest: Evidence, alike: Sequence[Evidence], limits: Limits) -> Iterator[Split]:
     """Yield jobs of one process each, by the pace of one such job with no other beside it."""
+    if lossy(soonest.params):
+        return
     known, cores = soonest.layouts.known(), limits.cores or 0
     batch, iterations = (whole(soonest.params.get(each)) for each in ("batch_size", "iterations"))
     slower = list(_slowdowns(soonest, alike))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner.values.exchange import EXACT, lossy
+from tuner.values.exchange import EXACT, changes, lossy
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.scaling import Link, Pace, Scaling, TooFewLayouts, Topology, fastest
 from tuner.values.trial import Interval, Params, ParamValue, nodes_of
@@ -117,7 +117,7 @@ class OverLink:
         latency_ms: Of that link, one way.
         batch_size: Samples an iteration, of all workers together.
         groups: By number of workers.
-        note: What the model assumes, or why there is none.
+        note: What the model assumes, or why there is none, and what is not proven.
     """
 
     bandwidth_mbit: float
@@ -151,6 +151,8 @@ def over_link(params: Params, layouts: Layouts, topology: Topology, link: Link) 
                 groups[workers] = _group(setting, took, batch, iterations, "modelled")
     except TooFewLayouts as error:
         note = f"nothing is modelled: {error}"
+    if changed := changes(params):
+        note += f"; {changed}, and none of these groups has it: their accuracy is not proven"
     return OverLink(
         bandwidth_mbit=link.bandwidth / 1e6,
         latency_ms=1e3 * link.latency_s,
