@@ -88,8 +88,13 @@ class Recorded:
         )  # fmt: skip
         # only what was recorded can be asked for
         settings = [each["setting"] for each in table["paces"]]
-        params: dict[str, Range | Choices] = dict(space.params)
-        for name, param in space.runtime.items():
+        params: dict[str, Range | Choices] = {
+            name: param
+            for name, param in space.params.items()
+            if name in settings[0] or name not in space.runtime
+        }
+        for name in settings[0]:
+            param = space.runtime[name]
             cases = {
                 case: tuple(
                     value

@@ -198,6 +198,29 @@ def test_a_group_learns_what_one_process_learns(make_setup, name):
     assert group.val_accuracy == pytest.approx(alone.val_accuracy, abs=0.005)
 
 
+def test_every_knob_that_only_a_group_has_is_really_used_and_learns_the_same(make_setup, name):
+    space, default, group = _space(name), _trial(name).params, {"batch_size": 63, "workers": 2}
+    knobs = {
+        knob: param.values(group)
+        for knob, param in space.params.items()
+        if knob not in COMMON
+        and isinstance(param, Choices)
+        and len(param.values(group)) > len(param.values(default))
+    }
+    if not knobs:
+        pytest.skip(f"groups of {name} have no knob of their own")
+    setup, asked = make_setup(name), {**group, "iterations": 60}
+    for knob, (own, *others) in knobs.items():
+        alike = run_trial(setup, _trial(name, 1, **asked))
+        assert alike.status is TrialStatus.COMPLETE, (alike.reason, alike.log_tail)
+        assert alike.versions[knob] == str(own)
+        for number, value in enumerate(others, 2):
+            result = run_trial(setup, _trial(name, number, **asked, **{knob: value}))
+            assert result.status is TrialStatus.COMPLETE, (value, result.reason, result.log_tail)
+            assert result.versions[knob] == str(value)
+            assert result.val_accuracy == pytest.approx(alike.val_accuracy, abs=0.005)
+
+
 def test_every_lossy_exchange_is_really_used_and_learns(make_setup, name):
     exchange = _space(name).params.get("exchange")
     if exchange is None:

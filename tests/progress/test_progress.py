@@ -51,6 +51,8 @@ def text_of(console: Console) -> str:
             {"threads": UNSET, "momentum": 0.9, "shuffle": True},
             "threads unset, momentum 0.9, shuffle on",
         ),
+        ({"workers": 1, "exchange": "exact", "bucket_cap_mb": UNSET}, ""),
+        ({"workers": 2, "bucket_cap_mb": 1}, "2 workers, buckets of 1 MiB"),
         ({"blas": "a\x1b[2J\nb"}, "a [2J b"),
         ({}, ""),
     ],

@@ -76,6 +76,9 @@ def test_an_exchange_with_a_loss_is_for_several_nodes_where_there_may_be_some():
     exchange = space.params["exchange"]
     assert exchange.values({"nodes": 1, "workers": 1}) == ("exact",)
     assert set(exchange.values({"nodes": 2, "workers": 1})) > {"exact", "fp16"}
+    buckets = space.runtime["bucket_cap_mb"]
+    assert buckets.values({"nodes": 1, "workers": 1}) == ("unset",)
+    assert buckets.values({"nodes": 2, "workers": 1}) == ("unset", 1, 1000)
 
 
 @pytest.mark.parametrize(("cores", "flags"), [(1, ()), (2, ALL_FLAGS), (6, ALL_FLAGS)])

@@ -7,6 +7,21 @@ import re
 from tuner.values.exchange import EXACT
 from tuner.values.trial import UNSET, Params, ParamValue, TrialResult, TrialStatus
 
+_LEFT_OUT: Params = {
+    "blas_kernel": UNSET, "workers": 1, "nodes": 1, "exchange": EXACT, "bucket_cap_mb": UNSET,
+}  # fmt: skip
+"""Values that go without saying."""
+_WORDS = {
+    "batch_size": "batch {}",
+    "iterations": "{} iterations",
+    "learning_rate": "lr {}",
+    "blas": "{}",
+    "blas_kernel": "kernel {}",
+    "workers": "{} workers",
+    "nodes": "{} nodes",
+    "exchange": "{} exchange",
+    "bucket_cap_mb": "buckets of {} MiB",
+}
 _KNOWN = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
 
 
@@ -24,8 +39,8 @@ def format_seconds(seconds: float) -> str:
 def describe_params(params: Params) -> str:
     """Describe params in a few words: "batch 64, 2,300 iterations, lr 0.012, mkl, 2 threads".
 
-    An unset kernel, a single worker and an exact exchange are left out; unset threads are named,
-    as they are a choice of their own.
+    An unset kernel, a single worker, an exact exchange and unset buckets are left out; unset
+    threads are named, as they are a choice of their own.
     """
     words = [_describe(name, value) for name, value in params.items()]
     return ", ".join(word for word in words if word)
@@ -51,26 +66,13 @@ def abbreviate_params(params: Params) -> str:
 
 
 def _describe(name: str, value: ParamValue) -> str:
+    if name in _LEFT_OUT and value in (None, _LEFT_OUT[name]):
+        return ""
     text = printable(_format_value(value))
-    match name:
-        case "batch_size":
-            return f"batch {text}"
-        case "iterations":
-            return f"{text} iterations"
-        case "learning_rate":
-            return f"lr {text}"
-        case "blas":
-            return text
-        case "blas_kernel":
-            return "" if value in (None, UNSET) else f"kernel {text}"
-        case "threads":
-            if value in (None, UNSET):
-                return f"threads {UNSET}"
-            return f"{text} thread{'' if value == 1 else 's'}"
-        case "workers" | "nodes":
-            return "" if value in (None, 1) else f"{text} {name}"
-        case "exchange":
-            return "" if value in (None, EXACT) else f"{text} exchange"
+    if name == "threads" and value not in (None, UNSET):
+        return f"{text} thread{'' if value == 1 else 's'}"
+    if name in _WORDS:
+        return _WORDS[name].format(text)
     return f"{printable(name).replace('_', ' ')} {text}"
 
 

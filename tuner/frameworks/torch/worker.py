@@ -93,7 +93,7 @@ def report():
         found = {"blas": "onednn" if onednn else "native"}
     form = "channels_last" if last else "contiguous"
     found.update(threads=torch.get_num_threads(), memory_format=form, workers=group.size())
-    return dict(found, exchange=group.exchange())
+    return dict(found, exchange=group.exchange(), bucket_cap_mb=group.bucket_cap_mb())
 
 
 worker_api.serve(prepare, report=report, torch=torch.__version__, numpy=np.__version__)
