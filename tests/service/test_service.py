@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from fastapi import Response
+from fastapi import Request, Response
 from playwright.sync_api import sync_playwright
+from starlette.datastructures import URL
 
 from tests.report_samples import make_grouped, make_study
 from tests.served import Service, keep, served_here
@@ -27,6 +28,7 @@ from tuner.config.catalogue import load_framework
 from tuner.measure import machine_facts, parse_cores
 from tuner.recommendation.reading import evidence_of
 from tuner.runtimes import find_runtime
+from tuner.service.access import Access
 from tuner.service.answers import front_points
 from tuner.service.app import make_app
 from tuner.service.claims import Balance
@@ -417,9 +419,39 @@ def test_what_a_page_of_another_site_sends_is_refused(service, method, site, mod
     assert reply.status_code == status, reply.text
 
 
-def test_other_names_for_this_machine_are_refused(service):
-    reply = service.get("/v1/healthz", headers={"Host": "evil.example"})
-    assert reply.status_code == 421
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://evil.example", 403), ("null", 403), ("http://{host}", 422), (None, 422)],
+)
+def test_so_it_is_if_the_browser_tells_no_more_than_the_origin(service, origin, status):
+    """Over plain HTTP from another machine it sends nothing else."""
+    host = service.address.removeprefix("http://")
+    headers = {"Origin": origin.format(host=host)} if origin else {}
+    reply = requests.post(f"{service.address}/v1/studies", headers=headers, json={}, timeout=60)
+    assert reply.status_code == status, reply.text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "testserver", "192.0.2.1", "[2001:db8::1]:80"])
+def test_other_names_for_this_machine_are_refused(service, host):
+    assert service.get("/v1/healthz", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.2:8765", "[::1]", "[::1]:8765"])
+def test_its_own_names_are_answered_to(service, host):
+    assert service.get("/v1/healthz", headers={"Host": host}).status_code == 200
+
+
+def test_the_page_is_shown_in_no_frame_of_another_site(service):
+    assert service.get("/").headers["X-Frame-Options"] == "DENY"
+
+
+def test_no_host_header_makes_a_path_one_that_needs_no_token(monkeypatch):
+    """As older versions of Starlette did: the host is in the address, and may have a path."""
+    monkeypatch.setattr(Request, "url", URL("http://x/v1/livez?/v1/studies"))
+    scope = {"type": "http", "method": "GET", "path": "/v1/studies", "headers": []}
+    refused = Access(token=SECRET, local=False).refusal(Request(scope))
+    assert refused is not None
+    assert refused.status_code == 401
 
 
 @pytest.mark.parametrize("odd", ['"time_s": NaN', '"time_s": 1e999', '"framework": "\\ud800"'])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import ipaddress
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -13,7 +14,6 @@ _MAX_BYTES = 64 * 1024  # of a request's body
 _MAX_DIGITS = 20  # of its length; Python refuses to read thousands
 _OPEN = {"/v1/healthz", "/v1/livez"}  # a load balancer needs no token for these
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
-_LOCAL = {"localhost", "127.0.0.1", "[::1]", "testserver"}
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,14 @@ class Access:
             return _no(413, f"a request body may have at most {_MAX_BYTES} bytes")
         host = request.headers.get("host", "")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if self.local and name not in _LOCAL:
+        if self.local and not is_loopback(name.removeprefix("[").removesuffix("]")):
             return _no(421, "this service only answers requests from this machine, to localhost")
         if self.local and any(each in request.headers for each in _FORWARDED):
             return _no(421, "this came through a proxy, which needs behind_proxy=true and a token")
         if _is_of_another_site(request):
             return _no(403, "a page of another site asked for this")
-        if self.token and request.url.path not in _OPEN and not self._knows(request):
+        # not the path of ``request.url``, which older versions of Starlette make of the host header
+        if self.token and request.scope["path"] not in _OPEN and not self._knows(request):
             return _no(401, "send the token as Authorization: Bearer <token>, or as a password")
         return None
 
@@ -56,11 +57,22 @@ class Access:
         return kind.lower() == "bearer" and right
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address, without brackets, means this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may mean any address
+
+
 def _is_of_another_site(request: Request) -> bool:
     """Return whether a page of another site sent this; it may link here, and no more.
 
     A browser adds the token that the user gave for our own page, or is on the same machine.
     """
+    if "sec-fetch-site" not in request.headers:  # browsers send it over TLS, and to this machine
+        origin = request.headers.get("origin")
+        return origin is not None and origin.partition("://")[2] != request.headers.get("host")
     fetch = {name: request.headers.get(f"sec-fetch-{name}", "none") for name in ("site", "mode")}
     follows_link = request.method == "GET" and fetch["mode"] == "navigate"
     return fetch["site"] not in ("none", "same-origin") and not follows_link

@@ -13,6 +13,7 @@ from tuner.service.meters import Meters
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import ipaddress
 import os
 import socket
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import get_args
 import uvicorn
 
 from tuner.config.catalogue import tuner_home
+from tuner.service.access import is_loopback
 from tuner.service.app import make_app
 from tuner.service.jobs import Jobs
 from tuner.service.models import Mode
@@ -59,7 +59,7 @@ def serve(
         raise ConfigError(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
     whole = own_words(uri, output, framework_path, words)
     token = os.environ.get(TOKEN, "")
-    local = _is_loopback(host) and not behind_proxy
+    local = is_loopback(host) and not behind_proxy
     if not local and len(token) < _MIN_TOKEN:
         where = "behind_proxy=true" if behind_proxy else f"host={host}"
         raise ConfigError(
@@ -84,13 +84,6 @@ def serve(
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     with contextlib.suppress(KeyboardInterrupt):  # the server has shut down cleanly by then
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may mean any address
 
 
 def _listen(host: str, port: int) -> socket.socket:
