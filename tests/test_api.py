@@ -58,6 +58,14 @@ def test_what_cannot_be_tuned_is_named(home, tmp_path, overrides, error, fact):
     assert "\n" not in str(refused.value)
 
 
+def test_the_command_in_a_report_shows_no_password(monkeypatch):
+    told = {}
+    monkeypatch.setattr("tuner.api.run_study", lambda _, **words: told.update(words))
+    tuner.tune("storage=postgresql://me:secret@host/db", **TREE)
+    assert "storage=postgresql://me:***@host/db" in told["command"]
+    assert "secret" not in told["command"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_values_are_taken_as_the_command_line_takes_them(home, tmp_path):

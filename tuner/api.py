@@ -47,6 +47,7 @@ from tuner.tracking import StudyRecord, default_tracking_uri, load_programs
 from tuner.tracking import load_results as load_records
 from tuner.trials.session import run_trial
 from tuner.trials.setup import claim_cores
+from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, DamagedStudy, NoTrialSucceeded
 from tuner.values.results import StudyResult
 from tuner.values.scaling import Link, read_topology
@@ -78,7 +79,7 @@ def tune(*overrides: str, **settings: Any) -> StudyResult:
         raise ConfigError(f"{config.paper.name} runs on the command line; tune runs studies alone")
     if config.frameworks:
         raise ConfigError("frameworks= compares several on the command line; call tune for each")
-    command = shlex.join(["python", "-m", "tuner", *words])
+    command = shlex.join(["python", "-m", "tuner", *map(without_password, words)])
     return run_study(config, command=command)
 
 

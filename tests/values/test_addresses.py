@@ -19,6 +19,11 @@ from tuner.values.addresses import without_password
         ("postgresql://me@host/db", "postgresql://me@host/db"),
         ("postgresql://me:my@secret@host/db", "postgresql://me:***@host/db"),
         ("postgresql://me:secret@host:port/db", "postgresql://me:***@host:port/db"),
+        ("postgresql://me:a/secret/b@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:a/my@secret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql+psycopg://me:a'secret?b@host/db", "postgresql+psycopg://me:***@host/db"),
+        ("http://host:5000/model@v1", "http://host:5000/model@v1"),
+        ("postgresql://host:5432/db and me@host", "postgresql://host:5432/db and me@host"),
         ("deb https://me:secret@host x main", "deb https://me:***@host x main"),
     ],
 )  # fmt: skip

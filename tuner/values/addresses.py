@@ -7,6 +7,8 @@ import re
 _HIDDEN = "***"
 # up to the last @ before a path: a password may have one
 _USER = re.compile(r"([\w+.-]+)://([^/\s'\"]*)@")
+# that of a database may have a slash: SQLAlchemy ends it at the @ alone
+_DATABASE = re.compile(r"((?:postgres|mysql|mariadb|mssql|oracle)[\w+.-]*://[^:/@\s]*:)\S*@")
 _PARAMETER = re.compile(
     r"([?&][^=&\s]*(?:pass|secret|token|key)[^=&\s]*=)[^&\s'\"#]*", re.IGNORECASE
 )
@@ -17,7 +19,8 @@ def without_password(text: str) -> str:
 
     These are the password of a user, secrets in a query, and a token in place of HTTP's user.
     """
-    return _PARAMETER.sub(rf"\1{_HIDDEN}", _USER.sub(_hide, text))
+    hidden = _DATABASE.sub(rf"\1{_HIDDEN}@", _USER.sub(_hide, text))
+    return _PARAMETER.sub(rf"\1{_HIDDEN}", hidden)
 
 
 def _hide(found: re.Match[str]) -> str:
