@@ -38,7 +38,7 @@ from tuner.service.jobs import (
     Unsaved,
 )
 from tuner.service.models import RecheckRequest, StudyRequest
-from tuner.service.orders import words_of_recheck, words_of_study
+from tuner.service.orders import own_words, words_of_recheck, words_of_study
 from tuner.trials.setup import claims_folder
 from tuner.values.errors import ConfigError
 
@@ -254,6 +254,13 @@ def test_what_is_looked_for_first_may_be_said(goal, used):
     assert compose(words_of_study(StudyRequest(framework="caffe", goal=goal), [])).goal == used
 
 
+@pytest.mark.parametrize("name", ["josé's", "a, b=[1]", 'a"b', "a\\\"b", "a\\"])
+def test_studies_go_into_the_folder_of_the_service_whatever_its_name(tmp_path, name):
+    folder = str(tmp_path / name)
+    config = compose(own_words(f"sqlite:///{folder}/mlflow.db", folder, None, []))
+    assert (config.output, config.tracking_uri) == (folder, f"sqlite:///{folder}/mlflow.db")
+
+
 def test_a_recheck_of_nothing_is_not_found(refusing):
     assert submit(refusing, kind="recheck", study_id="0123456789").status_code == 404
 
@@ -441,6 +448,31 @@ def test_a_job_whose_stop_cannot_be_kept_goes_on(tmp_path, monkeypatch):
                 jobs.stop(job)
         assert jobs.get(job.id).state == QUEUED
         assert jobs.stop(job).state == STOPPED
+
+
+@pytest.mark.timeout(60)
+def test_a_job_that_is_stopped_while_its_process_starts_is_stopped(tmp_path, monkeypatch):
+    stops: list[threading.Thread] = []
+    begin = subprocess.Popen
+
+    def stopped_meanwhile(_command, **how):
+        stops.append(threading.Thread(target=lambda: jobs.stop(jobs.get("job-1"))))
+        stops[-1].start()
+        stops[-1].join(0.5)  # it may have to wait
+        return begin(["sleep", "100"], **how)
+
+    folder = tmp_path / "jobs" / "store"
+    monkeypatch.setattr("tuner.service.jobs.subprocess.Popen", stopped_meanwhile)
+    (folder / "job-1").mkdir(parents=True)
+    job = StudyJob("job-1", "study", ["framework=x"], {}, submitted=1.0)
+    (folder / "job-1" / "job.json").write_text(json.dumps(dataclasses.asdict(job)))
+    jobs = Jobs(folder)
+    with jobs:
+        deadline = time.monotonic() + 50
+        while (found := jobs.get("job-1")).process or not found.ended:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+    assert found.state == STOPPED
 
 
 @pytest.mark.slow

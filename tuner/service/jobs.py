@@ -320,31 +320,11 @@ class Jobs:
         return True
 
     def _run(self, job: StudyJob) -> None:
-        with self._change:
+        with self._change:  # until it is on record as running, nobody can stop it halfway
             now = self._jobs.get(job.id)
-        if now is None or now.state not in OPEN:  # stopped since it was chosen
-            return
-        folder, job_module = self.folder / job.id, f"{__package__}.job"
-        with (folder / _LOG).open("ab") as log:
-            process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", job_module, folder],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        try:
-            with self._change:
-                now = self._jobs[job.id]
-                self._keep(
-                    dataclasses.replace(
-                        now,
-                        state=RUNNING if now.state == QUEUED else now.state,
-                        started=now.started or time.time(),
-                        process=(process.pid, started_at(process.pid)),
-                    )
-                )
-        except BaseException:  # what is not on record would be started twice
-            process.kill()
-            process.wait()
-            raise
+            if now is None or now.state not in OPEN:  # stopped since it was chosen
+                return
+            process = self._start(now)
         self._wait(job, process)
         with self._change:
             if self._closing and process.returncode:
@@ -356,6 +336,29 @@ class Jobs:
                 )
                 raise _Waits(ended.reason)
             self._keep(ended)
+
+    def _start(self, job: StudyJob) -> subprocess.Popen[bytes]:
+        """Start the process of a job, and save that it runs."""
+        folder, job_module = self.folder / job.id, f"{__package__}.job"
+        with (folder / _LOG).open("ab") as log:
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", job_module, folder],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        try:
+            self._keep(
+                dataclasses.replace(
+                    job,
+                    state=RUNNING if job.state == QUEUED else job.state,
+                    started=job.started or time.time(),
+                    process=(process.pid, started_at(process.pid)),
+                )
+            )
+        except BaseException:  # what is not on record would be started twice
+            process.kill()
+            process.wait()
+            raise
+        return process
 
     def _wait(self, job: StudyJob, process: subprocess.Popen[bytes]) -> None:
         """Wait until the process ends; terminate it if the job or the service is to stop.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from tuner.service.models import RecheckRequest, Recorded, StudyRequest
 from tuner.values.errors import ConfigError, NothingRecommended
 
 _composing = threading.Lock()  # Hydra keeps its state in globals
+_BEFORE_QUOTE = re.compile(r'(\\*)("|\Z)')
 
 
 def words_of_study(request: StudyRequest, kept: Sequence[str]) -> list[str]:
@@ -105,7 +107,13 @@ def _quoted(value: Any) -> str:
         return "{" + ",".join(f"{name}:{_quoted(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_quoted, value)) + "]"
+    if isinstance(value, str):  # Hydra takes a backslash as it is, but for those before a quote
+        return f'"{_BEFORE_QUOTE.sub(_escaped, value)}"'
     return json.dumps(value)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return 2 * found[1] + (f"\\{found[2]}" if found[2] else "")
 
 
 def own_words(uri: str, output: str, framework_path: str | None, more: Sequence[str]) -> list[str]:
