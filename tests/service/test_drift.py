@@ -50,11 +50,11 @@ def marks(monkeypatch) -> list[tuple]:
     return found
 
 
-def watch(store: Store) -> DriftWatch:
+def watch(store: Store, study_id: str = "0badbeef") -> DriftWatch:
     point = SimpleNamespace(
         study="run", framework="caffe", dataset="mnist", model="lenet", jobs_per_host=1
     )
-    study = SimpleNamespace(run_id="run", front={"study_id": "0badbeef"})
+    study = SimpleNamespace(run_id="run", front={"study_id": study_id})
     now = SimpleNamespace(studies=[study], evidence=[point])
     return DriftWatch(SimpleNamespace(current=now, uri="uri"), store, store, [])
 
@@ -134,3 +134,10 @@ def test_a_record_that_cannot_be_used_is_told_for_good(marks, monkeypatch):
     store = Store()
     watch(store)()
     assert store.drift.recheck == "none: unknown dataset 'animals'"
+
+
+def test_a_study_whose_id_no_request_may_have_is_told_too(marks):
+    store = Store()
+    watch(store, "../x")()
+    assert store.drift.recheck.startswith("none: its study_id is '../x': ")
+    assert store.drift.marked == 1

@@ -58,6 +58,11 @@ class Fickle:
             raise self.fault
         self.tracker.log_trial(result, folder)
 
+    def forget(self, name):
+        if self.fault:
+            raise self.fault
+        self.tracker.forget(name)
+
     def finish(self, *words, **figures):
         if self.fault:
             raise self.fault
@@ -121,6 +126,23 @@ def test_what_mlflow_missed_is_sent_once_when_it_is_back(tmp_path, tracker, outb
     outbox.send(make_result(3, 0.97, 8.0), tmp_path)
     assert names_in(tmp_path, tracker) == [(f"search-000{n}", "FINISHED") for n in (1, 2, 3)]
     assert "answers again, after 60 s" in said[1]
+
+
+def test_what_is_measured_again_replaces_what_was_sent_even_if_mlflow_was_away(
+    tmp_path, tracker, outbox, clock
+):
+    outbox.send(make_result(1, 0.99, 10.0), tmp_path)
+    tracker.fault = AWAY
+    outbox.forget("search-0001")
+    tracker.fault = None
+    clock.now += 60
+    outbox.send(make_result(1, 0.95, 20.0), tmp_path)
+    assert names_in(tmp_path, tracker) == [("search-0001", "FINISHED")]
+    client = connect(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_run(tracker.tracker.run_id).info.experiment_id
+    times = [each.data.metrics.get("train_time_s") for each in client.search_runs([experiment])]
+    assert 20.0 in times
+    assert 10.0 not in times
 
 
 def test_a_study_is_not_held_up_by_one_attempt_after_the_other(tmp_path, tracker, outbox, clock):

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from pydantic import ValidationError
+
 from tuner.recommendation.evidence import Evidence
 from tuner.service.claims import Drift
 from tuner.service.jobs import OPEN, Jobs
@@ -74,14 +76,21 @@ class DriftWatch:
         if waiting:
             self._promises.queued(drift, waiting[0].id)
         elif all(time.time() - job.submitted >= _RECHECK_PAUSE_S for job in alike):
-            asked = RecheckRequest(kind="recheck", study_id=str(record.front["study_id"]))
             try:
+                asked = RecheckRequest(kind="recheck", study_id=str(record.front["study_id"]))
                 words = words_of_recheck(asked, found, self._words)
-            except TunerError as error:  # as its record cannot be used, which will not change
-                self._promises.queued(drift, f"none: {error}")
+            except (TunerError, ValidationError) as error:  # of its record, which will not change
+                self._promises.queued(drift, f"none: {_why(error)}")
                 return
             job = self._jobs.submit(asked.kind, words, asked.model_dump())
             self._promises.queued(drift, job.id)
+
+
+def _why(error: TunerError | ValidationError) -> str:
+    if isinstance(error, TunerError):
+        return str(error)
+    fault = error.errors(include_url=False)[0]
+    return f"its study_id is {fault['input']!r}: {fault['msg']}"
 
 
 def _is_of(words: Sequence[str], found: Sequence[Evidence]) -> bool:

@@ -51,6 +51,7 @@ class Outbox:
         self._tracker, self._alone, self._say = tracker, alone, say
         self._clock, self._sleep = clock, sleep
         self._waiting: list[tuple[TrialResult, Path]] = []
+        self._outdated: list[str] = []  # trials whose runs are still to be deleted
         self._away_since: float | None = None
         self._next_attempt = -math.inf
         self._torn = False  # whether something may be half written
@@ -64,9 +65,20 @@ class Outbox:
         self._attempt(self._tracker.begin, _PATIENCE_S)
 
     def forget(self, *names: str) -> None:
-        """Delete what was sent of trials that are to be measured again."""
-        for name in names:
-            self._attempt(partial(self._tracker.forget, name), _PATIENCE_S)
+        """Delete what was sent of trials that are to be measured again.
+
+        If MLflow is unavailable now, that is done before anything else is sent.
+        """
+        self._outdated += names
+        self._forget(_PATIENCE_S)
+
+    def _forget(self, turn_s: float) -> bool:
+        """Delete what is outdated; return whether nothing is left."""
+        while self._outdated:
+            if not self._attempt(partial(self._tracker.forget, self._outdated[0]), turn_s):
+                return False
+            self._outdated.pop(0)
+        return True
 
     def send(self, result: TrialResult, folder: Path) -> None:
         """Send a finished trial with the files of its folder, now or when MLflow answers again."""
@@ -116,6 +128,8 @@ class Outbox:
 
         A result that could not be sent moves to the end of the queue.
         """
+        if not self._forget(_TURN_S):
+            return False
         while self._waiting:
             result, folder = self._waiting[0]
             if not self._attempt(partial(self._tracker.log_trial, result, folder)):
