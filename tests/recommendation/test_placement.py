@@ -112,6 +112,19 @@ def test_without_a_recommendation_nothing_but_that_is_set(form, tmp_path):
     assert READERS[form](render_nothing(form, REASON, ASKED), tmp_path) == NOTHING
 
 
+@pytest.mark.parametrize("form", READERS)
+def test_whatever_the_reason_holds_a_job_can_read_it(form, tmp_path):
+    reason = "no study of \0\x1b[1mx\x7f is on record; say where: output='here '"
+    found = READERS[form](render_nothing(form, reason, ASKED), tmp_path)
+    assert found == {"TUNER_NOTHING": "no study of [1mx is on record; say where: output=here"}
+
+
+def test_a_time_that_no_calendar_has_is_named():
+    evidence = {**ANSWER["evidence"], "expires": 10**18}
+    with pytest.raises(ConfigError, match="1000000000000000000 on record is no time"):
+        render("sh", {**ANSWER, "evidence": evidence}, ASKED)
+
+
 def test_json_is_canonical_and_says_whether_something_is_recommended():
     assert json.loads(render("json", ANSWER, ASKED)) == {
         "version": 1,
@@ -155,7 +168,9 @@ def test_every_form_takes_every_reason(form):
 
 
 @pytest.mark.parametrize("form", ["env", "sh", "slurm", "k8s-configmap"])
-@pytest.mark.parametrize("variables", [{"X=1;id;Y": "1"}, {"A\nB": "1"}, {"X": 1}])
+@pytest.mark.parametrize(
+    "variables", [{"X=1;id;Y": "1"}, {"A\nB": "1"}, {"X": 1}, {"X": "\0"}]
+)
 def test_what_no_variable_can_be_is_refused(form, variables):
     with pytest.raises(ConfigError, match="on record cannot be a variable of a job"):
         render(form, {**ANSWER, "environment": variables}, ASKED)

@@ -30,7 +30,7 @@ from tuner.recommendation.reading import evidence_of
 from tuner.runtimes import find_runtime
 from tuner.service.access import Access
 from tuner.service.answers import front_points
-from tuner.service.app import make_app
+from tuner.service.app import make_app, try_out
 from tuner.service.claims import Balance
 from tuner.service.jobs import Jobs
 from tuner.service.liveness import judge_health
@@ -288,6 +288,14 @@ def test_a_damaged_study_is_counted_and_stops_no_other(tmp_path, home, caplog, f
             assert running.get(page).status_code == 200
         assert running.get("/v1/studies/unknown").status_code == 404
     assert caplog.text == ""
+
+
+def test_a_study_that_ended_at_no_time_of_a_calendar_is_damaged(store):
+    for record in load_everything(f"sqlite:///{store}/mlflow.db").values():
+        try_out(Snapshot((record,), tuple(evidence_of(record))))
+        late = dataclasses.replace(record, ended=1e18)
+        with pytest.raises(ConfigError, match="is no time at which it expires"):
+            try_out(Snapshot((late,), tuple(evidence_of(late))))
 
 
 class Threads:

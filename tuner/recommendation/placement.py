@@ -27,6 +27,7 @@ VERSION = 1
 _NAME_LETTERS = 57  # of a label of Kubernetes, and of a name with "tuner-" before it
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL = re.compile(r"[\n\r\0]")  # what no file of variables can hold
+_UNSPEAKABLE = re.compile(r"[\"'\\\x00-\x1f\x7f]")  # what some form, or the kernel, cannot hold
 _Answer = Mapping[str, Any]
 
 
@@ -87,8 +88,8 @@ class _Placed:
     def variables(self) -> dict[str, str]:
         if self.answer["recommended"]:
             return variables_of(self.answer)
-        # without what some form cannot hold
-        found = {"TUNER_NOTHING": re.sub(r"[\"'\\]", "", self.answer["reason"])}
+        reason = " ".join(_UNSPEAKABLE.sub("", self.answer["reason"]).split())
+        found = {"TUNER_NOTHING": reason}
         return found | _id_of(self.answer)
 
 
@@ -111,20 +112,31 @@ def name_of(asked: Mapping[str, Any]) -> str:
 def variables_of(answer: _Answer) -> dict[str, str]:
     """Return all variables of a job: of its environment, its params, and the evidence."""
     evidence, promised = answer["evidence"], answer.get("promised")
-    expires = datetime.fromtimestamp(evidence["expires"], UTC)
     found = {**answer["environment"], **param_variables(answer["params"]), **_id_of(answer)}
     found |= {
         "TUNER_EVIDENCE": evidence["study_run_id"],
         "TUNER_FINGERPRINT": evidence["fingerprint"],
-        "TUNER_EXPIRES": f"{expires:%Y-%m-%dT%H:%M:%SZ}",
+        "TUNER_EXPIRES": f"{end_of(evidence['expires']):%Y-%m-%dT%H:%M:%SZ}",
     }
     if promised:
         ends = [_plain(promised["train_time_s"][end]) for end in ("low", "high")]
         found["TUNER_PROMISED_S"] = "-".join(ends)
     for name, value in found.items():  # whoever writes to MLflow may have written them
-        if not _VARIABLE.fullmatch(name) or not isinstance(value, str):
+        if not _VARIABLE.fullmatch(name) or not isinstance(value, str) or "\0" in value:
             raise ConfigError(f"{name!r} on record cannot be a variable of a job")
     return found
+
+
+def end_of(expires: float) -> datetime:
+    """Return when evidence expires; raise ``ConfigError`` for what no calendar has.
+
+    Args:
+        expires: Seconds since the epoch.
+    """
+    try:
+        return datetime.fromtimestamp(expires, UTC)
+    except (ValueError, OverflowError, OSError):  # whoever writes to MLflow may set any time
+        raise ConfigError(f"{expires} on record is no time at which it expires") from None
 
 
 def _plain(seconds: float) -> str:

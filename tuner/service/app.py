@@ -17,6 +17,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from tuner import __version__
 from tuner.api import answer
 from tuner.recommendation.choice import Recommendation
+from tuner.recommendation.placement import end_of
 from tuner.service.access import Access
 from tuner.service.answers import add_answers, front_points
 from tuner.service.claims import Balance, Drift, Promised
@@ -118,7 +119,9 @@ def try_out(alone: Snapshot) -> None:
     """
     for each, objective in itertools.product(alone.programs, Objective):
         with contextlib.suppress(NothingRecommended):
-            answer_for(alone, each.program, objective).model_dump_json()
+            told = answer_for(alone, each.program, objective)
+            told.model_dump_json()
+            end_of(told.evidence.expires)
     for each in alone.studies:
         study_of(each).model_dump_json()
         json.dumps(each.front, allow_nan=False, ensure_ascii=False).encode()
@@ -126,6 +129,7 @@ def try_out(alone: Snapshot) -> None:
         job = {"params": dict(point.params), "environment": {}, "settings": ""}
         found = answer(Recommendation(point, ()), point.dataset, job)
         Answer(**found, stale=False).model_dump_json()
+        end_of(found["evidence"]["expires"])
         Promised.by(point)
         for shown in front_points(alone, point.framework, point.dataset):
             shown.model_dump_json()
