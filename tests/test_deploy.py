@@ -20,8 +20,9 @@ from tuner.values.errors import ConfigError
 PROJECT = Path(__file__).parent.parent
 DEPLOY = PROJECT / "deploy"
 CHART = DEPLOY / "helm" / "tuner"
+TOKEN = "secret-of-16-letters"
 GIVEN = (
-    *("--set", "token=secret", "--set", "ray.token=secret", "--set", "privileged=true"),
+    *("--set", f"token={TOKEN}", "--set", "ray.token=secret", "--set", "privileged=true"),
     *("--set", "postgresql.password=secret"),
 )
 CASES = {
@@ -143,6 +144,20 @@ def test_a_chart_without_its_secrets_or_the_choice_to_be_privileged_is_refused(g
     done = run("helm", "template", "release", CHART, *words, check=False)
     assert done.returncode != 0
     assert "is required" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("token=short", "token must have 16 characters or more"),
+        ("postgresql.password=a/b", "must be of letters, digits"),
+        ("postgresql.password=a@b", "must be of letters, digits"),
+    ],
+)
+def test_secrets_with_which_nothing_would_start_are_refused(value, why):
+    done = run("helm", "template", "release", CHART, *GIVEN, "--set", value, check=False)
+    assert done.returncode != 0
+    assert why in done.stderr
 
 
 def pods_of(made: list[dict[str, Any]]) -> list[tuple[dict[str, str], dict[str, Any]]]:

@@ -542,6 +542,12 @@ def test_what_the_page_offers_to_copy_does_nothing_else_in_a_shell(service):
         page.get_by_role("button", name="Recommend").click()
         lines = page.locator("#answer pre").inner_text().splitlines()
         assert lines[:2] == ["export A='it'\\''s $(id)'", "# p: 1 id"]
+        assert page.get_by_role("button", name="Copy").count() == 1
+        page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+        page.reload()
+        page.get_by_role("button", name="Recommend").click()
+        page.locator("#answer pre").wait_for()
+        assert page.get_by_role("button", name="Copy").count() == 0, "it could do nothing"
         browser.close()
 
 
