@@ -37,7 +37,7 @@ from tuner.service.liveness import judge_health
 from tuner.service.page import render_page
 from tuner.service.records import RecordCache, Snapshot
 from tuner.service.server import TOKEN, serve
-from tuner.tracking import connect, load_everything
+from tuner.tracking import CROSS, connect, load_everything
 from tuner.tracking.store import STUDY_TAG
 from tuner.values.errors import ConfigError, StorageAway
 from tuner.values.verified import Verified
@@ -349,6 +349,19 @@ def test_the_store_is_read_again_whatever_went_wrong(tmp_path, monkeypatch):
             time.sleep(0.02)
         assert records.alive
         assert records.current.fault == ""
+
+
+def test_studies_that_answer_nothing_are_not_read_again_either(tmp_path, monkeypatch):
+    keep(tmp_path, framework=CROSS)
+    keep(tmp_path, framework="theano", study_id="77aa00bb")
+    records = RecordCache(f"sqlite:///{tmp_path}/mlflow.db")
+    records.refresh()
+    assert [each.front["framework"] for each in records.current.studies] == ["theano"]
+    monkeypatch.setattr("tuner.tracking.reading._read_front", lambda *_: pytest.fail("read again"))
+    first = records.current
+    records.refresh()
+    assert records.current.fault == ""
+    assert records.current.studies == first.studies
 
 
 def test_the_front_holds_the_defaults_as_reference(service):

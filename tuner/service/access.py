@@ -43,7 +43,7 @@ class Access:
             return _no(421, "this came through a proxy, which needs behind_proxy=true and a token")
         if _is_of_another_site(request):
             return _no(403, "a page of another site asked for this")
-        # not the path of ``request.url``, which older versions of Starlette make of the host header
+        # not that of ``request.url``, which older versions of Starlette make of the host header
         if self.token and request.scope["path"] not in _OPEN and not self._knows(request):
             return _no(401, "send the token as Authorization: Bearer <token>, or as a password")
         return None

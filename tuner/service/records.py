@@ -82,6 +82,7 @@ class RecordCache:
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
+        self._read: dict[str, StudyRecord] = {}  # all, those too that nothing is answered from
         self._thread = threading.Thread(target=self._keep_reading, daemon=True, name="records")
 
     def __enter__(self) -> RecordCache:
@@ -129,17 +130,17 @@ class RecordCache:
             self.current = dataclasses.replace(self.current, fault=fault)
 
     def _look(self) -> Snapshot:
-        known = {each.run_id: each for each in (*self.current.studies, *self.current.programs)}
-        found = load_everything(self.uri, known)
+        found = load_everything(self.uri, self._read)
         studies, evidence = list[StudyRecord](), list[Evidence]()
         programs = list[StudyRecord]()
         damaged: dict[str, str] = {}
         here = ThisMachine(self.framework_path)
         stale: set[str] = set()
         for each in sorted(found.values(), key=lambda study: -study.ended):
+            sound = self._read.get(each.run_id) is each and each.run_id not in self.current.damaged
             try:
                 if each.program:
-                    if known.get(each.run_id) is not each:
+                    if not sound:
                         self.try_out(Snapshot(programs=(each,)))
                     programs.append(each)
                     continue
@@ -148,7 +149,7 @@ class RecordCache:
                 points = evidence_of(each)
                 if points and points[0].quality.is_perplexity:
                     continue  # it is asked about accuracy; ``recommend`` answers for texts
-                if known.get(each.run_id) is not each:
+                if not sound:
                     self.try_out(Snapshot((each,), tuple(points)))
                 outdated = here.differs_from(each)
             except Exception as error:  # the next study is to be read all the same
@@ -157,6 +158,7 @@ class RecordCache:
             studies.append(each)
             evidence += points
             stale |= {each.run_id} if outdated else set()
+        self._read = found
         return Snapshot(
             studies=tuple(studies),
             evidence=tuple(evidence),
