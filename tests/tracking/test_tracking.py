@@ -135,6 +135,19 @@ def test_a_study_that_goes_on_names_its_data_once(tmp_path):
     assert len(run.inputs.dataset_inputs) == 1
 
 
+def test_what_a_kill_kept_from_a_study_s_run_is_logged_by_the_next_command(tmp_path, monkeypatch):
+    def killed(*_words, **_figures):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "_log", killed)
+        with pytest.raises(KeyboardInterrupt):
+            make_tracker(tmp_path)
+    run = parent_of(tmp_path, make_tracker(tmp_path))
+    assert run.data.params == {"budget.time_s": "60"}
+    assert len(run.inputs.dataset_inputs) == 1
+
+
 def test_a_failed_study_is_shown_as_failed_with_its_reason_as_it_is(tmp_path):
     tracker = make_tracker(tmp_path)
     tracker.fail("none of 3 trials succeeded: ![x](http://elsewhere)")

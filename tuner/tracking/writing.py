@@ -96,13 +96,13 @@ class Tracker:
             parents = search_runs(self._client, self._experiment, study)
             if fresh:
                 self._delete([each.info.run_id for each in parents])
-            if parents and not fresh:
-                self.run_id = parents[0].info.run_id
-            else:
-                self.run_id = self._create(name, {**_study_tags(), **tags, STUDY_TAG: study_id})
-                self._log(self.run_id, params=_flatten(params))
+            known = parents[0] if parents and not fresh else None
+            own_tags = {**_study_tags(), **tags, STUDY_TAG: study_id}
+            self.run_id = known.info.run_id if known else self._create(name, own_tags)
+            if known is None or (params and not known.data.params):  # its beginning may have died
                 if dataset is not None:
                     self._log_dataset(dataset)
+                self._log(self.run_id, params=_flatten(params))
             self.reconcile()
 
     def _delete(self, parents: Sequence[str]) -> None:
