@@ -8,6 +8,7 @@ import math
 import types
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 from tests.cross_samples import make_tree
 from tests.report_samples import make_study
@@ -15,7 +16,7 @@ from tuner.config.catalogue import list_frameworks
 from tuner.config.schema import BudgetConfig, VerifyConfig
 from tuner.config.validation import validate
 from tuner.study.cross_framework import _Shares, _warnings, chosen_frameworks, tune_frameworks
-from tuner.tracking import CROSS, connect, load_results
+from tuner.tracking import CROSS, Tracker, connect, load_results
 from tuner.values.errors import ConfigError, NoTrialSucceeded
 from tuner.values.results import Outcome
 
@@ -130,6 +131,29 @@ def test_each_framework_has_its_study_and_all_have_one_report(cross, home, tmp_p
     again = tune_frameworks(cross, "the command")
     assert [each.trials for each in again.studies] == [each.trials for each in result.studies]
     assert [each.verified for each in again.studies] == [each.verified for each in result.studies]
+    assert len(load_results(uri, CROSS, "digits")) == 1
+
+
+@pytest.mark.slow
+def test_a_report_that_mlflow_has_not_got_is_sent_by_the_same_call(
+    cross, home, tmp_path, monkeypatch, capsys
+):
+    finish, cross = Tracker.finish, with_frameworks(cross, "synthetic", "absent")
+    cross = dataclasses.replace(cross, progress="plain")
+
+    def away(self, files, tags, **figures):
+        if f"/{CROSS}/" in str(files[0]):
+            raise MlflowException("API request failed")
+        finish(self, files, tags, **figures)
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with monkeypatch.context() as patched:
+        patched.setattr(Tracker, "finish", away)
+        patched.setattr("tuner.tracking.outbox._PATIENCE_S", 0.0)
+        assert tune_frameworks(cross).complete
+    assert "MLflow has not got this report, which is in " in capsys.readouterr().err
+    assert load_results(uri, CROSS, "digits") == []
+    tune_frameworks(cross)
     assert len(load_results(uri, CROSS, "digits")) == 1
 
 

@@ -26,7 +26,7 @@ from tuner.storage.study_folder import write_atomically
 from tuner.study.entrants import Entrant, prepare_entrant
 from tuner.study.preparation import results_place, shown_config
 from tuner.study.study import tune
-from tuner.tracking import CROSS, TrackedDataset, Tracker, experiment_name
+from tuner.tracking import CROSS, Outbox, TrackedDataset, Tracker, experiment_name
 from tuner.trials.setup import core_sets
 from tuner.values.errors import (
     BudgetTooSmall,
@@ -218,13 +218,20 @@ class _CrossStudy:
             params=shown_config(self.config),
             dataset=TrackedDataset(self.dataset.name, self.dataset.digest, self.dataset.origin),
         )
-        tracker.finish(
-            files,
-            _tags(result),
-            complete=complete,
-            metrics=cross_metrics(result),
-            description="\n\n".join(cross_lines(result)),
-        )
+        with make_progress(self.config.progress) as shown:
+            outbox = Outbox(tracker, lambda _: contextlib.nullcontext(), shown.message)
+            tracked = outbox.finish(
+                files,
+                _tags(result),
+                complete=complete,
+                metrics=cross_metrics(result),
+                description="\n\n".join(cross_lines(result)),
+            )
+            if not tracked:
+                shown.message(
+                    f"MLflow has not got this report, which is in {files[0].parent}; the same "
+                    "command sends it once MLflow answers"
+                )
         return result
 
 
