@@ -177,6 +177,13 @@ def test_another_broken_pipe_is_an_error(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_a_server_of_mlflow_needs_no_ui_of_ours(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@mlflow:5000")
+    monkeypatch.setattr("subprocess.call", lambda *_, **__: pytest.fail("MLflow was started"))
+    assert main(["ui", f"output={tmp_path}"]) == 2
+    assert "open http://me:***@mlflow:5000" in capsys.readouterr().err
+
+
 def test_the_ui_names_the_newest_study_s_experiment(tmp_path, monkeypatch, capsys):
     called = []
     monkeypatch.setattr(results.subprocess, "call", lambda *words, **_: called.append(words) or 0)

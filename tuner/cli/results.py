@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.cli.words import Parser, read_words
+from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, NothingRecommended
 from tuner.values.extras import require_extra
 
@@ -178,6 +179,10 @@ def ui_command(words: Sequence[str]) -> int:
     values = {"port": 5000, **read_words(words, UI_WORDS)}
     folder = Path(values.get("output", ".")).absolute()
     uri, port = default_tracking_uri(folder), values["port"]
+    if uri.startswith("http"):  # which MLflow takes for no store of its own
+        raise ConfigError(
+            f"MLFLOW_TRACKING_URI is a server with pages of its own: open {without_password(uri)}"
+        )
     newest = newest_experiment(uri)
     if newest:
         view = f"#/experiments/{newest}?workflowType=machine_learning"
