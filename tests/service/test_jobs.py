@@ -438,6 +438,19 @@ def test_jobs_that_are_stopped_before_they_run_are_forgotten_too(tmp_path, monke
         assert len(jobs.all()) == 2
 
 
+def test_a_job_that_could_not_run_and_was_stopped_is_no_fault_any_more(tmp_path, monkeypatch):
+    monkeypatch.setattr("tuner.service.jobs._PAUSE_S", 0.05)
+    monkeypatch.setattr("tuner.service.jobs.subprocess.Popen", _full)
+    with Jobs(tmp_path / "jobs" / "store") as jobs:
+        job = jobs.submit("study", ["framework=x"], {})
+        for faulty in (True, False):
+            until = time.monotonic() + 30
+            while bool(jobs.fault) is not faulty and time.monotonic() < until:
+                time.sleep(0.02)
+            assert bool(jobs.fault) is faulty, jobs.fault
+            jobs.stop(job)
+
+
 def test_a_job_whose_stop_cannot_be_kept_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("tuner.service.jobs.subprocess.Popen", _full)  # so that it waits
     with Jobs(tmp_path / "jobs" / "store") as jobs:

@@ -247,6 +247,7 @@ class Jobs:
             with self._change:
                 job = self._next()
                 while job is None and not self._closing:
+                    self.fault = ""  # what could not be run was stopped
                     self._change.wait()
                     job = self._next()
                 if self._closing or job is None:
