@@ -703,6 +703,18 @@ def test_an_address_that_is_not_ours_is_one_line(tmp_path):
         serve(uri, port=taken.getsockname()[1])
 
 
+def test_a_token_that_is_easily_guessed_lets_nobody_in_from_elsewhere(store):
+    running = Service(store, **{TOKEN: "short"})
+    try:
+        right = {"Authorization": "Bearer short"}
+        assert running.get("/v1/frameworks").status_code == 401
+        assert running.get("/v1/frameworks", headers=right).status_code == 200
+        for elsewhere in ({"Host": "tuner.example"}, {"X-Forwarded-For": "192.0.2.1"}):
+            assert running.get("/v1/frameworks", headers=right | elsewhere).status_code == 421
+    finally:
+        running.stop()
+
+
 def test_with_a_token_nothing_is_told_without_it(store):
     running = Service(store, "host=0.0.0.0", **{TOKEN: SECRET})
     running.address = running.address.replace("0.0.0.0", "127.0.0.1")

@@ -79,7 +79,7 @@ def serve(
     jobs = Jobs(tuner_home() / "jobs" / store)
     app = make_app(
         uri, jobs, words=whole, framework_path=framework_path,
-        token=token, local=local and not token, observe=mode == "observe",
+        token=token, local=local and len(token) < _MIN_TOKEN, observe=mode == "observe",
     )  # fmt: skip
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     with contextlib.suppress(KeyboardInterrupt):  # the server has shut down cleanly by then
