@@ -6,15 +6,18 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+from mlflow.exceptions import MlflowException
 
 import tuner
 from tests.conftest import MLFLOW, add_database
 from tests.report_samples import make_result
 from tuner.study.loop import StudyLoop
 from tuner.study.study import tune
-from tuner.tracking import TrackedDataset, Tracker, connect
+from tuner.tracking import TrackedDataset, Tracker, connect, reading
+from tuner.values.errors import StorageAway
 from tuner.values.trial import Trial
 
 # making a database takes MLflow seconds on a busy machine
@@ -56,6 +59,26 @@ def test_two_processes_that_make_the_database_at_once_lose_nothing(tmp_path):
     found = {each.name for each in connect(f"sqlite:///{database}").search_experiments()}
     assert found == {"Default", "first", "second"}
     assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: reading.load_results("uri", "caffe", "mnist"),
+        lambda: reading.load_programs("uri", "train.py"),
+        lambda: reading.load_fronts("uri", "caffe"),
+        lambda: reading.load_everything("uri"),
+        lambda: reading.newest_experiment("uri"),
+    ],
+)
+def test_a_store_that_goes_away_while_it_is_read_is_one_line(read, monkeypatch):
+    def away(*_, **__):
+        raise MlflowException("API request failed")
+
+    client = SimpleNamespace(get_experiment_by_name=away, search_experiments=away)
+    monkeypatch.setattr(reading, "_reader", lambda _: client)
+    with pytest.raises(StorageAway, match="MLflow store uri cannot be read: API request failed"):
+        read()
 
 
 # the parent run of a study

@@ -81,11 +81,12 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
         StorageError: If the store cannot be used.
     """
     client = _reader(uri)
-    name = experiment_name(framework, dataset)
-    experiment = client.get_experiment_by_name(name) if client else None
-    if client is None or experiment is None:
+    if client is None:
         return []
     with one_line(uri, "read"):
+        experiment = client.get_experiment_by_name(experiment_name(framework, dataset))
+        if experiment is None:
+            return []
         parents = search_runs(client, experiment.experiment_id, _STUDIES)
         records = [_record(client, uri, parent) for parent in parents]
     return [each for each in records if each is not None]
@@ -102,10 +103,12 @@ def load_programs(uri: str, program: str) -> list[StudyRecord]:
         StorageError: If the store cannot be used.
     """
     client = _reader(uri)
-    experiment = client.get_experiment_by_name(PROGRAMS) if client else None
-    if client is None or experiment is None:
+    if client is None:
         return []
     with one_line(uri, "read"):
+        experiment = client.get_experiment_by_name(PROGRAMS)
+        if experiment is None:
+            return []
         parents = search_runs(client, experiment.experiment_id, _STUDIES)
         own = [each for each in parents if each.data.tags.get("program") == program]
         records = [_record(client, uri, each) for each in own]
@@ -121,9 +124,10 @@ def newest_experiment(uri: str) -> str | None:
     client = _reader(uri)
     if client is None:
         return None
-    every = [each.experiment_id for each in client.search_experiments()]
-    newest = ["attributes.start_time DESC"]
-    runs = client.search_runs(every, _STUDIES, max_results=1, order_by=newest)
+    with one_line(uri, "read"):
+        every = [each.experiment_id for each in client.search_experiments()]
+        newest = ["attributes.start_time DESC"]
+        runs = client.search_runs(every, _STUDIES, max_results=1, order_by=newest)
     return str(runs[0].info.experiment_id) if runs else None
 
 
