@@ -32,7 +32,7 @@ from tuner.config.schema import ExecutorConfig
 from tuner.measure import SCOPE, marked_processes
 from tuner.values.errors import ConfigError, RuntimeUnavailable
 from tuner.values.trial import Trial, TrialStatus
-from tuner.wrap import nodes
+from tuner.wrap import packing
 from tuner.wrap.aim import Aim
 from tuner.wrap.nodes import Nodes, Order, ProgramSlot
 from tuner.wrap.objective import Objective
@@ -221,8 +221,8 @@ def order(folder, *, state="another", archive=None, executable=sys.executable, *
         ExecutorConfig("ray"),
         Program((executable, "train.py"), folder, brought=brought, **options),
         Objective.TIME,
-        state or nodes.state_of(program),
-        nodes.pack(folder) if archive is None else archive,
+        state or packing.state_of(program),
+        packing.pack(folder) if archive is None else archive,
     )
 
 
@@ -277,15 +277,6 @@ def test_a_node_that_cannot_run_the_program_says_why(folder, options, said):
     with pytest.raises((ConfigError, RuntimeUnavailable), match=said) as told:
         ProgramSlot(order(folder, **options), f"nodes-{os.getpid()}")
     assert "\n" not in str(told.value)
-
-
-def test_a_folder_that_is_too_large_is_not_packed(folder, monkeypatch):
-    monkeypatch.setattr(nodes, "_MAX_SENT_BYTES", 10_000)
-    assert nodes.pack(folder)
-    (folder / "mlflow.db").write_bytes(bytes(20_000))
-    assert nodes.pack(folder), "what the tuner writes is not sent"
-    (folder / "images").write_bytes(bytes(20_000))
-    assert nodes.pack(folder) == b""
 
 
 def test_a_cluster_without_a_fitting_node_is_one_line(folder, cluster):

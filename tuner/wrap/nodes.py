@@ -1,20 +1,11 @@
-"""Runs of a program on the nodes of a Ray cluster.
-
-A node uses the program's folder if it is the same there, as on a file system that the nodes
-share. Otherwise it gets a copy, which the sandbox shows at the path of the folder.
-"""
+"""Runs of a program on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
-import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 from tuner import measure
@@ -22,12 +13,12 @@ from tuner.config.schema import ExecutorConfig, MeasureConfig
 from tuner.executors import CoreSlot, RayExecutor
 from tuner.progress import StudyProgress
 from tuner.trials.setup import core_sets
-from tuner.values.errors import RuntimeUnavailable
 from tuner.values.trial import Trial
 from tuner.wrap.aim import Aim, Ran, Seen
 from tuner.wrap.hints import telling
 from tuner.wrap.knobs import Knob
 from tuner.wrap.objective import Objective
+from tuner.wrap.packing import pack, place_program, state_of
 from tuner.wrap.program import Brought, Program
 from tuner.wrap.record import Record
 from tuner.wrap.request import Request, option
@@ -35,10 +26,6 @@ from tuner.wrap.run import Runner
 
 _MAX_RUNS = 512  # at once
 _END_S = 10.0  # for runs that are cancelled
-_MAX_SENT_BYTES = 64 * 2**20
-_MAX_FILES = 20_000  # that are sent, or compared
-_NOT_OF_THE_PROGRAM = ("__pycache__", ".git", "mlruns", "mlartifacts")
-_DATABASE = "mlflow.db"  # and its journals: they change while the study runs
 
 
 @dataclass(frozen=True)
@@ -49,7 +36,7 @@ class Order:
         executor: The cluster, and the CPUs of its nodes.
         program: The program, with what it brings along.
         objective: What is minimised.
-        state: What tells its folder from others, see ``state_of``.
+        state: What tells the content of its folder from others, see ``state_of``.
         archive: Its folder, packed; empty if it is too large to be sent.
     """
 
@@ -188,7 +175,8 @@ class ProgramSlot(CoreSlot):
         sets = core_sets(order.executor, option)
         total, share = measure.total_memory_bytes(), order.executor.memory_share
         limit = order.executor.memory_limit_mb * 2**20 or int(share * total / len(sets))
-        program = _placed(order, self.folder / "program")
+        place = self.folder / "program"
+        program = place_program(order.program, order.state, order.archive, place)
         program.check()
         self._runner = Runner(
             program, self.folder, self.marker, self.cores, limit, MeasureConfig(), order.objective
@@ -216,62 +204,3 @@ class ProgramSlot(CoreSlot):
     def cancel(self) -> None:
         """End the program that runs; its result is ``INTERRUPTED``."""
         self._runner.cancelled.set()
-
-
-def state_of(program: Program) -> str:
-    """Return what tells a program's folder from others: its files, by size and time of change.
-
-    A program without a sandbox may change its folder, so only the files of its command count then.
-    """
-    if not program.confined:
-        return repr(program.identity()["files"])
-    found = []
-    for path in islice(_files(program.folder), _MAX_FILES):
-        known = path.lstat()
-        name = str(path.relative_to(program.folder))
-        found.append((name, known.st_size, known.st_mtime_ns))
-    return hashlib.sha256(repr(found).encode()).hexdigest()
-
-
-def pack(folder: Path) -> bytes:
-    """Return a folder as an archive; empty if it is too large to be sent."""
-    files = list(islice(_files(folder), _MAX_FILES + 1))
-    if len(files) > _MAX_FILES or sum(each.lstat().st_size for each in files) > _MAX_SENT_BYTES:
-        return b""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
-        for each in files:
-            archive.add(each, str(each.relative_to(folder)), recursive=False)
-    return packed.getvalue()
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a program's folder, links included, without what the tuner writes."""
-    for parent, folders, names in os.walk(folder):
-        links = [each for each in folders if Path(parent, each).is_symlink()]
-        folders[:] = sorted({*folders} - {*links, *_NOT_OF_THE_PROGRAM})
-        for name in sorted([*names, *links]):
-            path = Path(parent, name)
-            if not name.startswith(_DATABASE) and (path.is_file() or path.is_symlink()):
-                yield path
-
-
-def _placed(order: Order, place: Path) -> Program:
-    """Return the program as it runs on this node: in its folder, or in a copy in ``place``."""
-    program = order.program
-    if program.folder.is_dir() and state_of(program) == order.state:
-        return program
-    if not program.confined:
-        raise RuntimeUnavailable(
-            f"{program.folder} has not the same program; a copy is used in a sandbox only"
-        )
-    if not order.archive:
-        raise RuntimeUnavailable(
-            f"{program.folder} is not the same as on the machine of the tuner, and too large to "
-            f"be sent (more than {_MAX_SENT_BYTES / 2**20:.0f} MiB or {_MAX_FILES:,} files)"
-        )
-    with tarfile.open(fileobj=io.BytesIO(order.archive), mode="r:gz") as archive:
-        archive.extractall(place, filter="tar")  # as it comes from the user's own tuner
-    assert program.brought is not None
-    outside = tuple(each for each in program.readable if not each.is_relative_to(program.folder))
-    return replace(program, readable=outside, brought=replace(program.brought, copy=place))
