@@ -20,7 +20,7 @@ from tuner.wrap.objective import Objective, read_objective
 from tuner.wrap.program import Program
 from tuner.wrap.report import describe, document
 from tuner.wrap.result import WrapResult
-from tuner.wrap.steps import Window
+from tuner.wrap.window import Window
 
 MIB = 2**20
 SMALL = {"SIZE": "small"}

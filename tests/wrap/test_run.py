@@ -25,7 +25,7 @@ from tuner.wrap.knobs import parse_knob
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
 from tuner.wrap.run import Runner
-from tuner.wrap.steps import Window
+from tuner.wrap.window import Window
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 REPORTER = Path(__file__).parents[2] / "tuner_report" / "tuner_report.py"

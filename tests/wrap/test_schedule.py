@@ -15,7 +15,7 @@ from tuner.wrap.params import ParamSpace, read_params
 from tuner.wrap.program import Program
 from tuner.wrap.request import Request
 from tuner.wrap.schedule import Schedule
-from tuner.wrap.steps import Window
+from tuner.wrap.window import Window
 
 PARAMS = read_params({"epochs": "int(1, 10)"}, None)
 FASTER = {"OMP_NUM_THREADS": 1}

@@ -9,7 +9,7 @@ import pytest
 
 from tuner.wrap.objective import Objective
 from tuner.wrap.spending import Spending
-from tuner.wrap.steps import Mark, Window
+from tuner.wrap.window import Mark, Window
 
 WINDOW = Window(10, 40)
 

@@ -1,4 +1,4 @@
-"""Progress: reports, hooks and matches in the output; the time of steps without pauses."""
+"""Progress: reports, hooks and matches in the output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ProtocolError
 from tuner.wrap.goal import Goal
 from tuner.wrap.program import REPORTS
-from tuner.wrap.steps import Mark, Progress, Window, choose_window, steady_s
+from tuner.wrap.steps import Progress
+from tuner.wrap.window import Mark
 
 
 @pytest.fixture
@@ -24,10 +25,6 @@ def report(progress: Progress, *lines: object) -> None:
     with (progress.own.path / REPORTS).open("a") as target:
         for line in lines:
             target.write(f"{line if isinstance(line, str) else json.dumps(line)}\n")
-
-
-def even(steps: int, each_s: float, start_s: float = 0.0) -> list[Mark]:
-    return [Mark(step, start_s + step * each_s) for step in range(1, steps + 1)]
 
 
 def test_reports_count_before_a_hook_and_a_hook_before_the_output(progress):
@@ -146,34 +143,6 @@ def test_processes_that_report_are_bounded(progress):
     report(progress, *({"v": 1, "step": 1, "pid": pid} for pid in range(1001)))
     with pytest.raises(ProtocolError, match="more than 1000 processes report"):
         progress.read()
-
-
-def test_long_steps_that_come_often_are_no_pauses():
-    marks, now = [Mark(0, 0.0)], 0.0
-    for step in range(1, 61):  # one step in six takes long, as of a second network
-        now += 0.6 if step % 6 == 0 else 0.05
-        marks.append(Mark(step, now))
-    assert steady_s(marks, Window(0, 60)) == pytest.approx(now)
-
-
-def test_steady_time_leaves_out_pauses_and_interpolates():
-    marks = [*even(50, 0.1), *even(50, 0.1, 100.0)]
-    marks[50:] = [Mark(50 + each.step, each.time_s) for each in marks[50:]]
-    assert steady_s(marks, Window(10, 90)) == pytest.approx(8.0)
-    sparse = [Mark(10, 1.0), Mark(20, 2.0), Mark(30, 3.0)]
-    assert steady_s(sparse, Window(15, 25)) == pytest.approx(1.0)
-    assert steady_s(sparse, Window(5, 25)) is None
-    assert steady_s(sparse, Window(15, 31)) is None
-
-
-def test_the_window_begins_after_the_warm_up():
-    marks = even(100, 0.1)
-    window = choose_window(marks[:60], 5.0)
-    assert window is None, "only 4.9 s since the warm-up"
-    window = choose_window(marks[:62], 5.0)
-    assert window == Window(11, 62)
-    assert choose_window(even(3, 10.0), 1.0) is None, "too few steps"
-    assert choose_window([], 1.0) is None
 
 
 def test_lines_of_other_tools_count_as_steps_and_figures(progress):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner.values.trial import TrialResult
 from tuner.wrap.hope import Hope
-from tuner.wrap.steps import Window
+from tuner.wrap.window import Window
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tuner.wrap.knobs import all_knobs
 from tuner.wrap.report import answer, describe, document
 from tuner.wrap.request import Request, option
 from tuner.wrap.result import WrapResult
-from tuner.wrap.steps import Window
+from tuner.wrap.window import Window
 
 _KINDS = (TrialKind.DEFAULT, TrialKind.SEARCH, TrialKind.VERIFY)
 

@@ -12,7 +12,7 @@ from tuner.wrap.knobs import Knob, variables_of
 from tuner.wrap.objective import Objective
 from tuner.wrap.params import WORKERS
 from tuner.wrap.program import Program
-from tuner.wrap.steps import Window
+from tuner.wrap.window import Window
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tuner.measure import ResourceMonitor
 from tuner.wrap.objective import Objective
-from tuner.wrap.steps import Mark, Window, steady_s
+from tuner.wrap.window import Mark, Window, steady_s
 
 _EVERY_S = 0.1  # CPU time is counted in ticks of 10 ms
 PSS_EVERY_S = 0.5

@@ -6,12 +6,10 @@ Only differences of its times count, so a program may use any clock that runs ev
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
 import re
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,58 +21,29 @@ from tuner.values.errors import ProtocolError
 from tuner.wrap.goal import ACCURACY, Goal
 from tuner.wrap.loglines import read_log_line
 from tuner.wrap.program import REPORTS
+from tuner.wrap.window import Mark
 
 VERSION = 1
 _READ_BYTES = 2**20  # at once
 _MAX_MATCHED_BYTES = 4096  # of a line of the output: a regular expression may take long
 _MAX_LINE_BYTES = 64 * 1024
 _MAX_MARKS = 200_000
-_MIN_APART_S = 0.05  # between marks: more would tell no more
+_MIN_APART_S = 0.05  # between marks, or points of the curve: more would tell no more
 _MAX_PROCESSES = 1000  # that report
-_MAX_LOOKS = 500  # at the figure of the goal
+_MAX_POINTS = 500  # of the curve
 _MAX_STEP = 2**53
 _MAX_CLOCK_S = 1e12
-_MAX_GAPS = 0.05  # of the intervals: if more are long, they are no pauses
 _NAME_LETTERS = 40
 _MAX_FIGURES = 50  # that a program reports, by name
 _ROUNDED = 1 + 1e-5  # what an accuracy of 1 may be in single precision, as the mean of batches
 _FIGURE = re.compile(r"[A-Za-z_][\w ./-]{0,39}")
 _OF_TRAINING = ("train", "training")  # splits whose figures say nothing of quality
-_WARM_UP_S, _WARM_UP_STEPS = 1.0, 3  # after the first mark, whichever is longer
-_MIN_STEPS = 5  # of a window
-_FIRST_PART = 0.8
-_GAP = 5.0  # times the usual interval: longer ones are evaluations, not steps
-_MIN_GAP_S = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A program had done so many steps at this time, in seconds of its own clock."""
-
-    step: int
-    time_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The steps whose time is measured: those after ``first``, up to and including ``last``."""
-
-    first: int
-    last: int
-
-    @property
-    def steps(self) -> int:
-        """Number of steps in it."""
-        return self.last - self.first
-
-    def shortened(self) -> Window:
-        """Return its first part, for programs that end soon after it and not always alike."""
-        return Window(self.first, self.first + max(_MIN_STEPS, int(_FIRST_PART * self.steps)))
+_RANKS = {"reports": 3, "hook": 2, "output": 1}  # sources of marks; 0 for lines of other tools
 
 
 @dataclass
 class Progress:
-    """Reads the progress of one running program.
+    """Reads the progress of one running program: its steps, and the figures that it tells.
 
     Args:
         own: Folder of the run, where the reports appear.
@@ -94,8 +63,11 @@ class Progress:
     figures: dict[str, float] = field(default_factory=dict)
     """The last figures that were reported, by name."""
     _told: set[str] = field(default_factory=set)
-    _looks: list[tuple[float, float]] = field(default_factory=list)
+    """Names of the figures that were reported since the curve was last extended."""
+    _points: list[tuple[float, float]] = field(default_factory=list)
+    """When the figure of the goal was told, by the host's monotonic clock, and the figure."""
     _marks: dict[str, list[Mark]] = field(default_factory=lambda: defaultdict(list))
+    """The marks by their source, with the process after a ``/`` where it is known."""
     _reports_at: int = 0
     _output_at: int = 0
     _line_number: int = 0
@@ -109,13 +81,13 @@ class Progress:
         return value / 100 if value is not None and self.in_percent else value
 
     def curve(self, began_s: float) -> list[tuple[float, float]]:
-        """Return when the figure of the goal was told, in seconds since a time, and the figure.
+        """Return when the figure of the goal was told, seconds since ``began_s``, and the figure.
 
         Args:
-            began_s: The time, by the host's monotonic clock.
+            began_s: When the program began, by the host's monotonic clock.
         """
         in_percent = self.goal.name == ACCURACY and self.in_percent
-        return [(at - began_s, each / 100 if in_percent else each) for at, each in self._looks]
+        return [(at - began_s, each / 100 if in_percent else each) for at, each in self._points]
 
     @property
     def source(self) -> str:
@@ -129,13 +101,13 @@ class Progress:
 
     @property
     def _best(self) -> tuple[str, Sequence[Mark]]:
-        ranks = {"reports": 3, "hook": 2, "output": 1}
-        return max(
-            self._marks.items(),
-            key=lambda each: (ranks.get(each[0].partition(" ")[0].partition("/")[0], 0),
-                              each[1][-1].step),
-            default=("", ()),
-        )  # fmt: skip
+        """The source and the marks that count: of the first rank, then with most steps."""
+
+        def standing(entry: tuple[str, Sequence[Mark]]) -> tuple[int, int]:
+            source, marks = entry
+            return _RANKS.get(re.split("[ /]", source, maxsplit=1)[0], 0), marks[-1].step
+
+        return max(self._marks.items(), key=standing, default=("", ()))
 
     def read(self, *, last: bool = False) -> None:
         """Read what is new.
@@ -171,7 +143,7 @@ class Progress:
         if report["split"] not in _OF_TRAINING:
             for name, value in report["metrics"].items():
                 self._note(name, value)
-            self._look()
+            self._extend_curve()
         if report["step"] is None:
             return
         hook = report["hook"]
@@ -203,7 +175,7 @@ class Progress:
         return bool(data)
 
     def _match(self, line: bytes) -> None:
-        """Look for steps and the accuracy in a line of the output."""
+        """Read steps and figures from a line of the output."""
         text = line[:_MAX_MATCHED_BYTES].decode("utf-8", "replace")
         if self.step and (found := len(re.findall(self.step, text))):
             self._matches += found
@@ -212,17 +184,18 @@ class Progress:
             for name, value in match.groupdict().items():
                 if value is not None:
                     self._note(name, _number(value))
-            self._look()
+            self._extend_curve()
         if told := read_log_line(text):
             for name, figure in told.metrics.items():
                 self._note(name, figure)
-            self._look()
+            self._extend_curve()
             time_s = time.monotonic() if told.time_s is None else told.time_s
             marks = self._marks.get(told.source) or [Mark(-1, -math.inf)]
             if told.step is not None and marks[-1].step < told.step < _MAX_STEP:
                 self._add(told.source, Mark(told.step, max(time_s, marks[-1].time_s)))
 
     def _note(self, name: str, value: float) -> None:
+        """Keep a figure that was told; raise as ``read`` does if it may not be."""
         of_goal = self.goal.choose({name: value}) is not None
         if of_goal and not math.isfinite(value):
             raise ArithmeticError(f"the {self.goal.name} is {value}")
@@ -237,15 +210,15 @@ class Progress:
             self.figures[name] = value
             self._told.add(name)
 
-    def _look(self) -> None:
+    def _extend_curve(self) -> None:
         """Add the figure of the goal to the curve, if it was just told."""
         name, now = self.goal.named(self.figures), time.monotonic()
         if name in self._told:
-            if len(self._looks) > 1 and now - self._looks[-2][0] < _MIN_APART_S:
-                del self._looks[-1]
-            self._looks.append((now, self.figures[name]))
-            if len(self._looks) > _MAX_LOOKS:
-                del self._looks[1:-1:2]
+            if len(self._points) > 1 and now - self._points[-2][0] < _MIN_APART_S:
+                del self._points[-1]
+            self._points.append((now, self.figures[name]))
+            if len(self._points) > _MAX_POINTS:
+                del self._points[1:-1:2]
         self._told.clear()
 
 
@@ -285,67 +258,3 @@ def _number(text: str) -> float:
         return float(plain.rstrip("%")) / (100 if plain.endswith("%") else 1)
     except (ValueError, ZeroDivisionError):
         raise ProtocolError(f"--metric matched {text[:40]!r}, which is no number") from None
-
-
-def steady_s(marks: Sequence[Mark], window: Window) -> float | None:
-    """Return the seconds of the steps in a window, without the pauses between them.
-
-    A pause is an interval many times as long as is usual per step: an evaluation or a checkpoint.
-    Times at the ends of the window are interpolated between marks. ``None`` if the marks do not
-    cover the window.
-    """
-    if not marks or marks[0].step > window.first or marks[-1].step < window.last:
-        return None
-    points = [
-        Mark(window.first, _time_at(marks, window.first)),
-        *(each for each in marks if window.first < each.step < window.last),
-        Mark(window.last, _time_at(marks, window.last)),
-    ]
-    parts = [
-        (after.step - before.step, after.time_s - before.time_s)
-        for before, after in itertools.pairwise(points)
-    ]
-    usual = statistics.median(seconds / steps for steps, seconds in parts)
-    limits = [max(_GAP * usual * steps, _MIN_GAP_S) for steps, _ in parts]
-    pauses = sum(seconds > limit for (_, seconds), limit in zip(parts, limits, strict=True))
-    if pauses > max(1, _MAX_GAPS * len(parts)):  # some steps just take longer
-        return points[-1].time_s - points[0].time_s
-    return sum(
-        usual * steps if seconds > limit else seconds
-        for (steps, seconds), limit in zip(parts, limits, strict=True)
-    )
-
-
-def _time_at(marks: Sequence[Mark], step: int) -> float:
-    after = next(index for index, each in enumerate(marks) if each.step >= step)
-    later = marks[after]
-    if later.step == step or not after:
-        return later.time_s
-    before = marks[after - 1]
-    share = (step - before.step) / (later.step - before.step)
-    return before.time_s + share * (later.time_s - before.time_s)
-
-
-def choose_window(marks: Sequence[Mark], measured_s: float) -> Window | None:
-    """Return the steps to measure: after a warm-up, and enough of them; ``None`` if too few.
-
-    Args:
-        marks: Marks of the program as it is.
-        measured_s: Seconds that it should take to do these steps.
-    """
-    if len(marks) < 2:
-        return None
-    begin = next(
-        (
-            each
-            for each in marks[1:]
-            if each.time_s - marks[0].time_s >= _WARM_UP_S
-            and each.step - marks[0].step >= _WARM_UP_STEPS
-        ),
-        None,
-    )
-    if begin is None or marks[-1].step - begin.step < _MIN_STEPS:
-        return None
-    window = Window(begin.step, marks[-1].step)
-    seconds = steady_s(marks, window)
-    return window if seconds is not None and seconds >= measured_s else None

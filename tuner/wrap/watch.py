@@ -30,7 +30,8 @@ from tuner.wrap.limits import Limits
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import STOP, Program, environment_of
 from tuner.wrap.spending import PSS_EVERY_S, Spending
-from tuner.wrap.steps import Progress, Window, choose_window, steady_s
+from tuner.wrap.steps import Progress
+from tuner.wrap.window import Window, choose_window, steady_s
 
 _MAX_MAPPED = 20_000
 _POLL_S = 0.02
