@@ -15,10 +15,11 @@ from tuner.values.trial import Measurement, TrialKind, TrialResult, TrialStatus
 from tuner.wrap import result as results
 from tuner.wrap.comparison import compare
 from tuner.wrap.descent import Effect
+from tuner.wrap.document import document
 from tuner.wrap.knobs import Knob, parse_knob
 from tuner.wrap.objective import Objective, read_objective
 from tuner.wrap.program import Program
-from tuner.wrap.report import describe, document
+from tuner.wrap.report import describe
 from tuner.wrap.result import WrapResult
 from tuner.wrap.window import Window
 

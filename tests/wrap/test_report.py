@@ -12,10 +12,11 @@ from tuner.values.trial import TrialKind
 from tuner.wrap import result as results
 from tuner.wrap.comparison import compare
 from tuner.wrap.descent import Effect
+from tuner.wrap.document import document
 from tuner.wrap.goal import Goal
 from tuner.wrap.objective import Objective
 from tuner.wrap.program import Program
-from tuner.wrap.report import accuracy, describe, document
+from tuner.wrap.report import accuracy, describe
 from tuner.wrap.result import WrapResult
 
 OWN = (0.990, 0.9905, 0.9895)

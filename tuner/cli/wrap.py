@@ -77,7 +77,8 @@ def wrap_command(words: Sequence[str]) -> int:
     from rich.console import Console
 
     from tuner.progress import make_progress
-    from tuner.wrap.report import describe, document
+    from tuner.wrap.document import document
+    from tuner.wrap.report import describe
     from tuner.wrap.study import wrap
 
     _require_text(words)

@@ -18,8 +18,9 @@ from tuner.values.addresses import without_password
 from tuner.values.errors import StorageError
 from tuner.values.trial import TrialKind, TrialResult
 from tuner.wrap.aim import Seen
+from tuner.wrap.document import document
 from tuner.wrap.knobs import all_knobs
-from tuner.wrap.report import answer, describe, document
+from tuner.wrap.report import answer, describe
 from tuner.wrap.request import Request, option
 from tuner.wrap.result import WrapResult
 from tuner.wrap.window import Window

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.values.trial import Params, TrialResult
+from tuner.values.trial import Params, TrialKind, TrialResult
 from tuner.wrap.comparison import Proof
 from tuner.wrap.descent import Effect
 from tuner.wrap.knobs import Knob, variables_of
@@ -89,6 +89,16 @@ class WrapResult:
     def variables_of(self, setting: Params) -> dict[str, str]:
         """Return what a setting sets in the environment."""
         return variables_of(self.knobs, setting, self.program.environment)
+
+    @property
+    def searched(self) -> list[TrialResult]:
+        """The runs before the proof: the program as it is, then the others in order."""
+        runs = [each for each in self.runs if each.trial.kind is not TrialKind.VERIFY]
+        return sorted(runs, key=lambda each: (not each.trial.is_default, each.trial.number))
+
+    def changes_params(self, run: TrialResult) -> bool:
+        """Return whether a run had other params than the program as it is."""
+        return bool(self.program.params.part_of(run.trial.params))
 
     def is_oversubscribed(self, setting: Params) -> bool:
         """Return whether the workers of a setting have more threads than there are cores."""
