@@ -21,6 +21,8 @@ from tuner.wrap.result import WrapResult
 
 OWN = (0.990, 0.9905, 0.9895)
 PROGRAM = Program(("true",), Path("/usr"))
+MEMORY = Objective.MEMORY
+BUSY = "others used 40 % of its cores"
 
 
 def found(changed: tuple[float, ...], goal: Goal) -> WrapResult:
@@ -101,3 +103,48 @@ def test_a_step_that_was_never_seen_is_named():
     assert said in describe(asked)
     assert "--step" not in describe(told)
     assert "--step" not in describe(dataclasses.replace(asked, source="output"))
+
+
+def compared(*disturbed: str) -> WrapResult:
+    """A setting that is proven by pairs of runs, each disturbed or not."""
+    pairs = [(run(2.0, disturbed=each), run(1.0, disturbed=each)) for each in disturbed]
+    tested = results.Tested({"SIZE": "small"}, compare(pairs))
+    runs = [each for pair in pairs for each in pair]
+    return dataclasses.replace(found(OWN, Goal()), tested=[tested], runs=runs)
+
+
+def test_a_proof_by_disturbed_runs_alone_says_so():
+    told = compared(BUSY, BUSY, BUSY)
+    text = describe(told)
+    assert text.startswith(
+        "true runs 2.00 times (95 % interval 2.00 to 2.00, 3 pairs of runs, all disturbed by "
+        "other work) as fast with\n"
+    )
+    assert "\nThe proof rests on disturbed runs alone: other work took time" in text
+    assert "\nOthers disturbed 6 of 6 runs;" in text
+    assert document(told)["all_disturbed"] is True
+    assert {each["disturbed"] for each in document(told)["runs"]} == {BUSY}
+
+
+def test_a_proof_by_some_undisturbed_runs_says_no_such_thing():
+    told = compared(BUSY, BUSY, "")
+    text = describe(told)
+    assert "3 pairs of runs) as fast with\n" in text
+    assert "rests on disturbed runs" not in text
+    assert "\nOthers disturbed 4 of 6 runs;" in text
+    assert document(told)["all_disturbed"] is False
+    assert document(dataclasses.replace(told, tested=[]))["all_disturbed"] is None
+
+
+def test_memory_is_not_disturbed_and_its_price_is():
+    own, small = (run(each, memory=int(100 * each), disturbed=BUSY) for each in (4.0, 2.0))
+    tested = results.Tested({"SIZE": "small"}, compare([(own, small)] * 3, objective=MEMORY))
+    told = found(OWN, Goal())
+    told = dataclasses.replace(told, objective=MEMORY, tested=[tested], runs=[own, small])
+    text = describe(told)
+    assert "3 pairs of runs) with\n" in text
+    assert "rests on disturbed runs" not in text
+    assert (
+        "It also runs 2.00 times as fast (95 % interval 2.00 to 2.00, 3 pairs of runs, all "
+        "disturbed by other work)."
+    ) in text

@@ -39,6 +39,7 @@ class Proof:
             more as better; ``None`` if it was not read.
         no_loss: Whether no loss is proven; ``None`` if the figure was not read, or was the same
             each time, which shows nothing of other seeds.
+        all_disturbed: Whether other work on the machine disturbed every one of these runs.
     """
 
     gain: Interval
@@ -48,6 +49,7 @@ class Proof:
     confidence: float = CONFIDENCE
     reached: tuple[float, float] | None = None
     no_loss: bool | None = None
+    all_disturbed: bool = False
 
     @property
     def better(self) -> bool:
@@ -78,6 +80,7 @@ def compare(
         _ratio(pairs, Objective.TIME, alpha),
         len(pairs),
         1 - alpha,
+        all_disturbed=all(Objective.TIME.is_disturbed(each) for pair in pairs for each in pair),
     )
     own, changed = reached(pairs, goal)
     if not len(own) == len(changed) == len(pairs):

@@ -32,6 +32,7 @@ def document(result: WrapResult) -> dict[str, Any]:
         "costs": list(proof.costs) if proof else None,
         "speedup": _interval(proof.speedup) if proof else None,
         "pairs": proof.pairs if proof else 0,
+        "all_disturbed": proof.all_disturbed if proof else None,
         "accuracy": accuracy(result),
         "no_loss": proof.no_loss if proof else None,
         "goal": result.program.goal.name,
@@ -58,6 +59,7 @@ def _run(result: WrapResult, run: TrialResult) -> dict[str, Any]:
         "peak_memory_bytes": measurement and measurement.peak_memory_bytes,
         "accuracy": run.val_accuracy,
         "figures": dict(run.reported),
+        "disturbed": measurement.disturbed if measurement else "",
     }
 
 

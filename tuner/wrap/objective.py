@@ -32,6 +32,15 @@ class Objective(enum.Enum):
         figure = measured.train_time_s if self is Objective.TIME else measured.peak_memory_bytes
         return figure or math.inf
 
+    @property
+    def depends_on_others(self) -> bool:
+        """Whether other work on the machine changes the figure, as it does all but memory."""
+        return self is not Objective.MEMORY
+
+    def is_disturbed(self, run: TrialResult) -> bool:
+        """Return whether other work on the machine changed the figure of a run."""
+        return self.depends_on_others and bool(run.measurement and run.measurement.disturbed)
+
     def least_spread(self, cost: float) -> float:
         """Return the least relative deviation between runs to assume.
 

@@ -106,6 +106,11 @@ def _headline(result: WrapResult) -> Iterator[str]:
         yield ""
         yield f"    {command_line(result)}"
         yield ""
+        if proof.all_disturbed and objective.depends_on_others:
+            yield (
+                "The proof rests on disturbed runs alone: other work took time from each of "
+                "them. --restart on a quiet machine measures again."
+            )
         if SEED in holes(result.program.argv):
             yield f"{{seed}} was filled with {_FILLED.seed} in it; any other number will do."
 
@@ -120,8 +125,7 @@ def _notes(result: WrapResult) -> Iterator[str]:
         yield "Nothing can be proven of other seeds: let the program take {seed} or TUNER_SEED."
     yield from _changes_of_quality(result)
     yield from (_also_tested(result, each) for each in result.tested if each is not result.chosen)
-    disturbed = sum(bool(each.measurement and each.measurement.disturbed) for each in result.runs)
-    if disturbed and result.objective is not Objective.MEMORY:
+    if disturbed := sum(map(result.objective.is_disturbed, result.runs)):
         yield (
             f"Others disturbed {disturbed} of {len(result.runs)} runs; a quiet machine, or "
             "--cores that nothing else uses, gives surer answers."
@@ -184,7 +188,7 @@ def _also_tested(result: WrapResult, tested: Tested) -> str:
 def _gained(objective: Objective, proof: Proof, runs: str, uses: str) -> str:
     """Return what a setting gains in words; ``runs`` and ``uses`` are the verbs as they fit in."""
     gain = f"{proof.gain.value:.2f} times"
-    sure = _certainty(proof, proof.gain)
+    sure = _certainty(proof, proof.gain, objective)
     if objective is Objective.TIME:
         return f"{runs} {gain} ({sure}) as fast"
     unit = "MiB" if objective is Objective.MEMORY else "s"
@@ -194,11 +198,18 @@ def _gained(objective: Objective, proof: Proof, runs: str, uses: str) -> str:
     )
 
 
-def _certainty(proof: Proof, ratio: Interval) -> str:
-    """Return the interval of a ratio in words, and how many runs it rests on."""
+def _certainty(proof: Proof, ratio: Interval, of: Objective) -> str:
+    """Return the interval of a ratio in words, and which runs it rests on.
+
+    Args:
+        proof: What the ratio is from.
+        ratio: The ratio.
+        of: The figure that it compares.
+    """
+    disturbed = proof.all_disturbed and of.depends_on_others
     return (
         f"{100 * proof.confidence:.4g} % interval {ratio.low:.2f} to {ratio.high:.2f}, "
-        f"{proof.pairs} pairs of runs"
+        f"{proof.pairs} pairs of runs{', all disturbed by other work' if disturbed else ''}"
     )
 
 
@@ -207,10 +218,9 @@ def _price(proof: Proof) -> str:
     speedup = proof.speedup
     if speedup.high < 1:
         longer = Interval(1 / speedup.value, 1 / speedup.high, 1 / speedup.low)
-        return f"It takes {longer.value:.2f} times as long ({_certainty(proof, longer)})."
+        sure = _certainty(proof, longer, Objective.TIME)
+        return f"It takes {longer.value:.2f} times as long ({sure})."
+    faster = f"{speedup.value:.2f} times as fast ({_certainty(proof, speedup, Objective.TIME)})."
     if speedup.low > 1:
-        return f"It also runs {speedup.value:.2f} times as fast ({_certainty(proof, speedup)})."
-    return (
-        f"No difference in time is proven: {speedup.value:.2f} times as fast "
-        f"({_certainty(proof, speedup)})."
-    )
+        return f"It also runs {faster}"
+    return f"No difference in time is proven: {faster}"

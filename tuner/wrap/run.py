@@ -12,7 +12,6 @@ from tuner.trials.protocol import log_tail
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.trial import Trial
 from tuner.wrap.aim import Aim, Ran
-from tuner.wrap.objective import Objective
 from tuner.wrap.watch import RunSetup, Watch
 
 _KEPT_BYTES = 2**20  # of the output
@@ -32,10 +31,7 @@ class Runner(RunSetup):
     def run(self, trial: Trial, aim: Aim) -> Ran:
         """Run the program with a setting; again if others disturbed it."""
         result, seen = self._run(trial, aim)
-        measured = result.measurement
-        disturbed = measured and measured.disturbed
-        timed = self.objective is not Objective.MEMORY  # others change no memory
-        again = disturbed and timed and result.usable and not aim.once
+        again = self.objective.is_disturbed(result) and result.usable and not aim.once
         return self._run(trial, aim) if again else (result, seen)
 
     def _run(self, trial: Trial, aim: Aim) -> Ran:
