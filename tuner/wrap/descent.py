@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuner.values.trial import Params, ParamValue
 from tuner.wrap.knobs import Knob
 
-SLACK = 0.04
+_SLACK = 0.04
 """Relative difference below which two settings count as equally good: runs differ by as much."""
 
 _PAST_THE_BEST = 1.1  # values of an ordered knob beyond one that is this much worse are left out
@@ -85,11 +85,11 @@ class Descent:
         if value is None:
             return
         unset = self._cost(rest)
-        if so_far / tried[value] > 1 + SLACK:
+        if so_far / tried[value] > 1 + _SLACK:
             self.best = _changed(rest, knob, value)
         if knob.name not in {each.knob for each in self.effects}:
             own = (unset or so_far) / tried[value]
-            found = own > 1 + SLACK
+            found = own > 1 + _SLACK
             self.effects.append(Effect(knob.name, value if found else None, max(own, 1.0)))
 
     def _cost(self, setting: Mapping[str, ParamValue]) -> float | None:

@@ -13,8 +13,12 @@ MAX_BYTES = 16 * 2**30
 """What a program may write, and the largest size of one of its files."""
 
 
-def death(code: int) -> Failure | None:
-    """Return what is wrong with a program's end; ``None`` if nothing is."""
+def exit_failure(code: int) -> Failure | None:
+    """Return what is wrong with a program's end; ``None`` if nothing is.
+
+    Args:
+        code: Its exit code, or 128 and the number of the signal that ended it.
+    """
     if code == 0:
         return None
     number = code - 128

@@ -10,7 +10,7 @@ from tuner.config.schema import VerifyConfig
 from tuner.values.trial import TrialResult
 
 ACCURACY, _SHORT = "accuracy", "acc"
-RELATIVE_MARGIN = 0.01
+_RELATIVE_MARGIN = 0.01
 """Part of any other figure, as the program reaches it by itself, that counts as no loss."""
 _OF_EVALUATION = ("val_", "eval_", "test_", "valid_", "validation_")
 
@@ -57,7 +57,7 @@ class Goal:
             return self.margin
         if self.name == ACCURACY:
             return VerifyConfig.accuracy_margin
-        return RELATIVE_MARGIN * abs(own)
+        return _RELATIVE_MARGIN * abs(own)
 
     def margin_shown(self, own: float) -> str:
         """Return the difference that counts as none for readers."""

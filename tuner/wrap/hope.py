@@ -35,7 +35,7 @@ class Hope:
 
         The rule is that of ``can_extend``, whose errors fall as a power of time. To reach more
         than is needed is worth nothing, so the best curve counts up to there. It is lowered by the
-        noise: what counts as no loss, or the deepest fall between its own looks if that is more.
+        noise: what counts as no loss, or the deepest fall between its points if that is more.
         A maximised figure outside 0 to 1 has no known error, so its runs are never given up.
         """
         best, own = self._signed(self.best), self._signed(curve)
@@ -50,12 +50,12 @@ class Hope:
             top, scale, known = 1.0, abs(best[0][1]), best[0][1] < 0 and max(told) <= 0
         if not known:
             return False
-        looks = [
+        checkpoints = [
             Checkpoint(place, time_s, None, top + figure / scale)
             for place, (time_s, figure) in enumerate(own, 1)
         ]
         rivals = [(time_s, top + figure / scale) for time_s, figure in aims]
-        return not can_extend(looks, rivals, self.end_s)
+        return not can_extend(checkpoints, rivals, self.end_s)
 
     def _signed(self, curve: Curve) -> list[tuple[float, float]]:
         """Return a curve with more as better."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from tuner.measure import process_tree
 
 
-def inside(root: int, *, confined: bool) -> list[int]:
-    """Return the program's processes.
+def program_processes(root: int, *, confined: bool) -> list[int]:
+    """Return the processes of a program.
 
     Args:
         root: The process that started it all.
@@ -23,7 +23,7 @@ def inside(root: int, *, confined: bool) -> list[int]:
     return [each for each in tree if _namespace(each) not in (0, own) and not _confines(each)]
 
 
-def environment(pid: int) -> Mapping[str, str]:
+def process_environment(pid: int) -> Mapping[str, str]:
     """Return the environment that a process was started with; empty if it cannot be seen."""
     with suppress(OSError):
         entries = Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace").split("\0")

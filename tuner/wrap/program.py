@@ -214,7 +214,7 @@ class Program:
         named = {each: shown[each.resolve()] for each in self.readable if each.is_dir()}
         prefix = sandbox_prefix(
             None,
-            [*self._seen()],
+            [*self._shown()],
             [own.path],
             elsewhere={**shown, **named},
             start=self.folder,
@@ -226,6 +226,7 @@ class Program:
         return [*_NAMESPACE, "sh", "-c", _MOUNT, "overlay", *pairs, "--", *prefix, *argv]
 
     def _folders(self) -> Iterator[Path]:
+        """Yield the further folders that it reads, without links."""
         yield from (each.resolve() for each in self.readable if each.is_dir())
 
     def _options(self) -> list[str]:
@@ -249,7 +250,7 @@ class Program:
                 f"{self.folder} holds all your files, which the program could then read; start it "
                 "from a folder of its own, or add --no-sandbox"
             )
-        fault = sandbox_fault() or overlay_fault(tuner_home())
+        fault = sandbox_fault() or _overlay_fault(tuner_home())
         if fault:
             raise RuntimeUnavailable(
                 f"the program needs a sandbox: {fault}; or add --no-sandbox: it can then read and "
@@ -266,7 +267,7 @@ class Program:
                 if not link.exists():
                     link.symlink_to(path.resolve())
 
-    def _seen(self) -> Iterator[Path]:
+    def _shown(self) -> Iterator[Path]:
         """Yield what it may read besides this machine's programs and its own folder."""
         yield INJECTED
         yield from (each for each in self.readable if not each.is_dir())
@@ -295,7 +296,7 @@ class Program:
                 yield path
 
 
-def overlay_fault(home: Path) -> str:
+def _overlay_fault(home: Path) -> str:
     """Return why changes of a folder cannot be kept apart in ``home``; empty if they can."""
     try:
         home.mkdir(parents=True, exist_ok=True)

@@ -23,8 +23,7 @@ class Request:
     Attributes:
         program: The program.
         objective: What is minimised.
-        budget_s: Seconds for the study; 0 for 5 minutes, or ten runs of a program whose progress
-            cannot be seen.
+        budget_s: Seconds for the study; 0 for the usual length, see ``Schedule.budget_s``.
         executor: Where it runs, and on which CPUs.
         knobs: Knobs that the user adds.
         without: Names of knobs that are left alone.

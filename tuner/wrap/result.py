@@ -52,7 +52,7 @@ class WrapResult:
         program: The program.
         objective: What was minimised.
         runs: All runs: as it is, with each setting, and those of the proof.
-        window: The steps that were timed; ``None`` if whole runs were.
+        window: The steps that were measured; ``None`` if whole runs were.
         source: Where the progress came from; empty without any.
         found: The best setting of the search; empty if none is better than the program as it is.
         knobs: The knobs of the program.

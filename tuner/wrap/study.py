@@ -30,7 +30,8 @@ from tuner.wrap.schedule import Schedule
 
 _BEATEN = 1.3  # times as much as the best so far: such a run is ended
 _FIRST_LIMIT_S = 24 * 3600.0
-_SEEN_S = {Objective.MEMORY: 0.5, Objective.CPU: 0.1}  # least that a program has to show: samples
+# seconds of a program, by the wall or by its CPUs, below which samples miss too much of it
+_LEAST_S = {Objective.MEMORY: 0.5, Objective.CPU: 0.1}
 
 
 def wrap(request: Request, progress: StudyProgress) -> WrapResult:
@@ -196,7 +197,7 @@ class _Study:
         seen_s, what = measured.wall_time_s, "ends after {:.2f} s"
         if objective is Objective.CPU:
             seen_s, what = objective.of_whole(measured), "uses {:.2f} s of CPU time"
-        if seen_s < _SEEN_S.get(objective, 0.0):
+        if seen_s < _LEAST_S.get(objective, 0.0):
             raise ConfigError(
                 f"the program {what.format(seen_s)}, too little to compare its {objective.used}; "
                 "let it train longer, or leave out --objective"

@@ -23,11 +23,11 @@ from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ProtocolError
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 from tuner.wrap.aim import Aim, Seen
-from tuner.wrap.ending import MAX_BYTES, death, measurement
-from tuner.wrap.inside import environment, inside
+from tuner.wrap.ending import MAX_BYTES, exit_failure, measurement
 from tuner.wrap.knobs import PRELOAD, Knob, variables_of
 from tuner.wrap.limits import Limits
 from tuner.wrap.objective import Objective
+from tuner.wrap.processes import process_environment, program_processes
 from tuner.wrap.program import STOP, Program, environment_of
 from tuner.wrap.spending import PSS_EVERY_S, Spending
 from tuner.wrap.steps import Progress
@@ -103,7 +103,7 @@ class Watch:
         self._began_s = time.monotonic()
         if not aim.steps:
             own.touch("unhook")
-        self._line, held = socket.socketpair()  # tells how the program ended
+        self._end_socket, held = socket.socketpair()  # tells how the program ended
         with held:
             self._process = subprocess.Popen(
                 [
@@ -133,7 +133,7 @@ class Watch:
         self._mapped: set[str] = set()
         self._reached: set[str] = set()  # names of the variables asked for that arrived
         self._reader_seen = False  # whether a process reads a knob of the setting
-        self._judged = 0  # looks of the curve that were held against the hope
+        self._judged = 0  # points of the curve that were held against the hope
         self._code: int | None = None
         self._start_s = 0.0
         self._limits = Limits(own, output, self._monitor, setup.memory_limit_bytes)
@@ -152,14 +152,14 @@ class Watch:
             self._progress.read(last=self._code is not None)
             measured = self._measure()
             if self._code is not None:
-                return death(self._code) or self._shortage(measured)
+                return exit_failure(self._code) or self._shortage(measured)
             if measured and not self._aim.whole:
-                self._look()
+                self._inspect_processes()
                 return None
             failure = self._given_up() or self._broken_limit()
             if failure:
                 return failure
-            if select.select([self._line], [], [], _POLL_S)[0]:
+            if select.select([self._end_socket], [], [], _POLL_S)[0]:
                 self._ended_s = time.monotonic()
                 self._code = self._exit_code()
 
@@ -200,7 +200,7 @@ class Watch:
 
     def _exit_code(self) -> int:
         """Return how the program ended: its exit code, or 128 and the signal's number."""
-        told = self._line.recv(16).split()
+        told = self._end_socket.recv(16).split()
         if told:
             return int(told[0])
         code = int(self._process.wait())  # what held it was killed as well
@@ -228,7 +228,7 @@ class Watch:
         failure = self._limits.broken()
         if failure or not self._limits.is_look_due():
             return failure
-        self._look()
+        self._inspect_processes()
         return self._limits.broken_at_a_look(self._setup.folder, len(self._progress.marks))
 
     def _steps_done(self) -> int:
@@ -237,13 +237,13 @@ class Watch:
         silent = not self._aim.steps and self._progress.source.startswith("hook")
         return 0 if silent or not marks else marks[-1].step
 
-    def _look(self) -> None:
+    def _inspect_processes(self) -> None:
         """Note which files the program maps, and whether the setting has reached it."""
-        for pid in inside(self._process.pid, confined=self._setup.program.confined):
+        for pid in program_processes(self._process.pid, confined=self._setup.program.confined):
             mapped = mapped_files([pid])
             if len(self._mapped) < _MAX_MAPPED:
                 self._mapped |= mapped
-            given = environment(pid)
+            given = process_environment(pid)
             for knob in self._setup.knobs:
                 if knob.name in self._trial.params and (not knob.libraries or knob.reads(mapped)):
                     self._reached |= {
@@ -260,7 +260,7 @@ class Watch:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-            self._line.close()
+            self._end_socket.close()
             kill_marked(self._marker, patience_s=0.5)
 
     def ask_to_stop(self, failure: Failure | None) -> None:
@@ -279,7 +279,7 @@ class Watch:
 
     def _wait(self) -> bool:
         """Return whether the program has ended within the grace."""
-        return bool(select.select([self._line], [], [], _GRACE_S)[0])
+        return bool(select.select([self._end_socket], [], [], _GRACE_S)[0])
 
     def seen(self) -> Seen:
         """Return what the run showed besides its figures."""
