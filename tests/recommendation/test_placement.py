@@ -168,9 +168,7 @@ def test_every_form_takes_every_reason(form):
 
 
 @pytest.mark.parametrize("form", ["env", "sh", "slurm", "k8s-configmap"])
-@pytest.mark.parametrize(
-    "variables", [{"X=1;id;Y": "1"}, {"A\nB": "1"}, {"X": 1}, {"X": "\0"}]
-)
+@pytest.mark.parametrize("variables", [{"X=1;id;Y": "1"}, {"A\nB": "1"}, {"X": 1}, {"X": "\0"}])
 def test_what_no_variable_can_be_is_refused(form, variables):
     with pytest.raises(ConfigError, match="on record cannot be a variable of a job"):
         render(form, {**ANSWER, "environment": variables}, ASKED)

@@ -254,7 +254,7 @@ def test_what_is_looked_for_first_may_be_said(goal, used):
     assert compose(words_of_study(StudyRequest(framework="caffe", goal=goal), [])).goal == used
 
 
-@pytest.mark.parametrize("name", ["josé's", "a, b=[1]", 'a"b', "a\\\"b", "a\\"])
+@pytest.mark.parametrize("name", ["josé's", "a, b=[1]", 'a"b', 'a\\"b', "a\\"])
 def test_studies_go_into_the_folder_of_the_service_whatever_its_name(tmp_path, name):
     folder = str(tmp_path / name)
     config = compose(own_words(f"sqlite:///{folder}/mlflow.db", folder, None, []))
