@@ -91,6 +91,14 @@ class Composition:
         front = pareto_front(costs, [_COST, _COST, _COST])
         return [allowed[index] for index in front[:_MAX_SETTINGS]]
 
+    def fastest(self, params: Params) -> dict[str, ParamValue]:
+        """Return the first of ``settings`` for the batch size and the exchange of ``params``."""
+        return self.settings(int(params["batch_size"] or 1), lossy(params))[0]
+
+    def pace_s(self, params: Params) -> float:
+        """Return the seconds per iteration that ``params`` take at their fastest setting."""
+        return self.runtimes.pace_s(self.fastest(params), int(params["batch_size"] or 1))
+
     def _thrifty(
         self, settings: Sequence[dict[str, ParamValue]], batch_size: int
     ) -> dict[str, ParamValue]:

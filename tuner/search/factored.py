@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuner.search.candidates import Known
 from tuner.search.derived import Composition
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.outlook import Aim
-from tuner.search.proposals import Known, Proposer
+from tuner.search.proposals import Proposer
 from tuner.search.strategy import Probe, Races, Stop, Train, View
 from tuner.values.exchange import lossy
 from tuner.values.results import front_of, timed
@@ -119,7 +120,7 @@ class FactoredSearch:
                 self._under_way[self.study.enqueue(proposed)] = proposed
             number, params = self.study.ask()
         beside = self.lanes > 1 and lossy(params) is None
-        return Train(number, params, self._proposer.pace_s(params) if beside else 0.0)
+        return Train(number, params, self._composition.pace_s(params) if beside else 0.0)
 
     # -- what was learnt ------------------------------------------------------------------------
 
