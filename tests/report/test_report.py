@@ -27,8 +27,9 @@ from tests.report_samples import (
     with_recorded_default,
 )
 from tuner.report import front_json, print_summary, write_report
+from tuner.report.axes import choose_axes, log_ticks
 from tuner.report.growth import view_growth
-from tuner.report.view import choose_axes, limit, log_ticks, view_front
+from tuner.report.view import limit, view_front
 from tuner.values.errors import StorageError
 from tuner.values.pareto import find_objective
 from tuner.values.results import StudyResult

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.report.view import label, quantity, shown, usable_points
+from tuner.report.axes import label, quantity, shown
+from tuner.report.view import usable_points
 from tuner.values.pareto import Direction, Objective
 from tuner.values.results import StudyResult, hypervolume_over_time
 from tuner.values.trial import TrialResult

@@ -13,9 +13,10 @@ import plotly.io
 from tuner.progress import describe_params, format_seconds
 from tuner.report import plots
 from tuner.report.answers import Answer, further_lines, three_answers
+from tuner.report.axes import is_accuracy, quantity, rounded
 from tuner.report.front import framework_versions
 from tuner.report.growth import view_growth
-from tuner.report.view import FrontView, is_accuracy, limit, quantity, rounded, view_front
+from tuner.report.view import FrontView, limit, view_front
 from tuner.report.wording import (
     NOT_VERIFIED,
     count,

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from tuner.report.axes import label, rounded
 from tuner.report.labels import Spot
 from tuner.report.view import (
     COLOURS,
@@ -19,9 +20,7 @@ from tuner.report.view import (
     FrontView,
     VerifiedPoint,
     height_label,
-    label,
     limit,
-    rounded,
     view_front,
 )
 from tuner.report.wording import count

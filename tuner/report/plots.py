@@ -10,6 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from tuner.progress import format_seconds
+from tuner.report.axes import label, log_ticks, rounded
 from tuner.report.growth import Growth
 from tuner.report.view import (
     COLOURS,
@@ -19,10 +20,7 @@ from tuner.report.view import (
     Point,
     VerifiedPoint,
     height_label,
-    label,
     limit,
-    log_ticks,
-    rounded,
 )
 from tuner.report.wording import front_label
 from tuner.values.pareto import Direction

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tuner.progress import printable
 from tuner.report.answers import FIRST_PART, labels, verified_default
+from tuner.report.axes import choose_axes, is_accuracy, label, shown
 from tuner.report.labels import Spot, place_labels
 from tuner.report.scale import LINEAR, Scale, error_scale
 from tuner.report.wording import in_unit
@@ -54,7 +55,7 @@ class VerifiedPoint:
         point: The configuration.
         x, y: Where it is drawn, with its intervals.
         answers: The answers that it gives, in lower case.
-        title: Its name if it gives none; if this is empty too, the name of ``point``.
+        title: Its name where it gives none.
         label_y, side: The value of ``y`` where its label is attached, and the side on which the
             label covers least: "top left", "bottom center" …
     """
@@ -62,8 +63,8 @@ class VerifiedPoint:
     point: Verified
     x: Interval
     y: Interval
-    answers: tuple[str, ...] = ()
-    title: str = ""
+    answers: tuple[str, ...]
+    title: str
     label_y: float = 0.0
     side: str = "top left"
 
@@ -75,7 +76,7 @@ class VerifiedPoint:
     @property
     def label(self) -> str:
         """Its answers or its name, with the accuracy gain or the speed-up if significant."""
-        name = ", ".join(self.answers) or printable(self.title or self.point.name)
+        name = ", ".join(self.answers) or printable(self.title)
         quality = self.point.quality
         if self.answers == (quality.best,):
             return f"{name}: {quality.shown_gain(self.point.gain)}"
@@ -133,7 +134,7 @@ class FrontView:
     @property
     def default_title(self) -> str:
         """The name of the default: "default" or "default, first part"."""
-        return f"default, {FIRST_PART}" if self.part else "default"
+        return _default_title(self.part)
 
     @property
     def x_range(self) -> tuple[float, float]:
@@ -171,14 +172,20 @@ class FrontView:
 
 
 def view_front(result: StudyResult) -> FrontView:
-    """Lay out the study over its first two objectives, with any accuracy on the vertical axis."""
+    """Lay out the study over its first two objectives, an accuracy or perplexity on y."""
     x, y = choose_axes(result.objectives)
     floor = _floor(result) if y.is_quality else None
     points = _points(result, x, y, floor)
     axes = [each for each in (y, x) if each is not None]
     line = {id(each) for each in front_of(result.points, axes)} if x else set()
     verified = [
-        VerifiedPoint(each, place_x, place_y, tuple(labels(result, each)), _title(result, each))
+        VerifiedPoint(
+            each,
+            place_x,
+            place_y,
+            answers=tuple(labels(result, each)),
+            title=_default_title(result.default_part) if each.is_default else each.name,
+        )
         for each in result.verified
         for place_x, place_y in [(_verified_value(each, x), _verified_value(each, y))]
         if place_x is not None and place_y is not None
@@ -196,7 +203,7 @@ def view_front(result: StudyResult) -> FrontView:
         groups=groups,
         line=sorted(
             (each for each in points if id(each.result) in line and _worth(each.y, floor, y)),
-            key=_across,
+            key=lambda each: each.x,
         ),
         default=next((each for each in points if each.result is result.default), None),
         verified=verified,
@@ -211,9 +218,8 @@ def view_front(result: StudyResult) -> FrontView:
     return dataclasses.replace(view, verified=_with_sides(view))
 
 
-def _title(result: StudyResult, point: Verified) -> str:
-    """Return the default's title if only its first part is known; else an empty string."""
-    return f"default, {FIRST_PART}" if point.is_default and result.default_part else ""
+def _default_title(part: str) -> str:
+    return f"default, {FIRST_PART}" if part else "default"
 
 
 def _with_sides(view: FrontView) -> list[VerifiedPoint]:
@@ -265,38 +271,6 @@ def _lossless(result: StudyResult) -> tuple[float, float] | None:
     return ends[0], ends[1]
 
 
-def is_accuracy(objective: Objective) -> bool:
-    """Return whether an objective is an accuracy, which is shown in percent."""
-    return objective.metric.endswith("accuracy")
-
-
-def choose_axes(objectives: Sequence[Objective]) -> tuple[Objective | None, Objective]:
-    """Choose the x and y axes among the first two objectives.
-
-    An accuracy or a perplexity goes on y, else the first objective, as a single one does.
-    """
-    if len(objectives) == 1:
-        return None, objectives[0]
-    first, second = objectives[:2]
-    if second.is_quality and not first.is_quality:
-        return first, second
-    return second, first
-
-
-def label(objective: Objective | None) -> str:
-    """Return an axis title with its unit: "train time, s"."""
-    if objective is None:
-        return "trial number"
-    words = objective.name.replace("_", " ")
-    if is_accuracy(objective):
-        return f"{words}, %"
-    if objective.is_quality:
-        return words
-    if words.endswith(" mb"):
-        return f"{words.removesuffix(' mb')}, MiB"
-    return f"{words.removesuffix(' s')}, s"
-
-
 def height_label(view: FrontView) -> str:
     """Return the title of the vertical axis."""
     return "accuracy, % (log scale of the error)" if not view.scale.is_linear else label(view.y)
@@ -309,28 +283,6 @@ def limit(view: FrontView) -> str:
     if is_accuracy(view.y):
         return f"{kept}: at most {high - low:.2g} points below the default"
     return f"{kept}: at most {100 * (high / low - 1):.2g} % above the default"
-
-
-def shown(objective: Objective, value: float) -> float:
-    """Convert an objective's value to its printed unit: an accuracy becomes percent."""
-    return 100 * value if is_accuracy(objective) else value
-
-
-def quantity(objective: Objective | None, value: float) -> str:
-    """Format a drawn value with its unit: "8.1 s", "97.5 %", "trial 4"."""
-    return f"trial {value:.0f}" if objective is None else f"{rounded(value)}{_unit(objective)}"
-
-
-def rounded(value: float) -> str:
-    """Format with four digits, as a whole number from 10,000 on: 0.0123, 8.1, 12,345."""
-    return f"{value:,.4g}" if abs(value) < 9_999.5 else f"{value:,.0f}"
-
-
-def log_ticks(values: Sequence[float]) -> list[float]:
-    """Return 1, 2 and 5 of each decade around the range of ``values``, all above 0."""
-    decades = range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
-    ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
-    return [each for each in ticks if min(values) / 2 <= each <= max(values) * 2]
 
 
 def usable_points(result: StudyResult) -> list[TrialResult]:
@@ -399,14 +351,5 @@ def _focus(
     return (max(bottom, floor), top) if is_accuracy(y) else (bottom, min(top, floor))
 
 
-def _across(point: Point) -> float:
-    return point.x
-
-
 def _blas(result: TrialResult) -> str:
     return printable(str(result.params.get("blas", "trials")))
-
-
-def _unit(objective: Objective) -> str:
-    _, comma, unit = label(objective).rpartition(", ")
-    return f" {unit}" if comma else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.report.answers import same_accuracy
+from tuner.report.axes import quantity
 from tuner.report.cross.ledger import (
     NOT_PROVEN,
     WORTH,
@@ -24,7 +25,6 @@ from tuner.report.cross.plots import fronts_figure, gains_figure
 from tuner.report.cross.view import CrossView, view_cross, view_gains
 from tuner.report.front import framework_versions
 from tuner.report.page import Plot, make_plot, page_template
-from tuner.report.view import quantity
 from tuner.report.wording import count, status_counts, verified_rows
 from tuner.values.results import CrossResult, StudyResult
 

@@ -8,18 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.report.answers import FIRST_PART, proven
+from tuner.report.axes import choose_axes, is_accuracy
 from tuner.report.cross.ledger import LedgerRow, finest, ledger, titles
 from tuner.report.labels import Spot, place_labels
 from tuner.report.scale import LINEAR, error_scale
-from tuner.report.view import (
-    FrontView,
-    Point,
-    VerifiedPoint,
-    choose_axes,
-    is_accuracy,
-    rises,
-    view_front,
-)
+from tuner.report.view import FrontView, Point, VerifiedPoint, rises, view_front
 from tuner.report.wording import gain_in_unit
 from tuner.values.pareto import Direction
 from tuner.values.results import CrossResult, StudyResult, front_of
