@@ -179,8 +179,8 @@ class Verification:
 
     @property
     def open(self) -> bool:
-        """Whether a campaign is under way and not decided."""
-        return bool(self._plan and self._active())
+        """Whether a campaign is under way and not decided, or times of it are owed."""
+        return self._plan is not None and self._must_go_on(self._active())
 
     def whole_runs(self) -> list[TrialResult]:
         """Return the runs to the end, whose curves tell as much as those of trials."""
@@ -235,7 +235,8 @@ class Verification:
             return []
         active = self._active()
         plan = self._plan
-        order = self._order(plan, active) if active else ()
+        first = [each for each in active if self._must_go_on([each])]
+        order = self._order(plan, first or active) if active else ()
         order = order if order and self._fits(order, left_s) else ()
         if not order and not self._must_go_on(active):
             entrants = self._campaign(points, chances).entrants(left_s, last=last)
@@ -316,7 +317,10 @@ class Verification:
         return verdict and plan.entrants[index].beside is not None and (plan.owes(index) or more)
 
     def _must_go_on(self, active: Sequence[int]) -> bool:
-        """Return whether something is active for more than earlier stops of what is proven."""
+        """Return whether something is active for more than earlier stops of what is proven.
+
+        These wait until the search has no time left.
+        """
         seen, plan = self._seen(), self._known
         return any(
             not plan.stops(each) or not seen.verdict(each) or plan.owes(each) for each in active
