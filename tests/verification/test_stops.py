@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import random
+import statistics
 
 import pytest
 
 from tests.report_samples import make_result
-from tuner.values.trial import Checkpoint, TrialStatus
+from tests.verify_samples import SEEDS, make_plan, run_of
+from tuner.values.trial import Checkpoint, SideBySide, TrialStatus
+from tuner.values.verified import Role
+from tuner.verification.plan import Entrant
+from tuner.verification.readings import Readings
 from tuner.verification.stops import at_stop, earlier_stops, same_training
 
 WHOLE = make_result(1, 0.99, 80.0, iterations=8000)
@@ -52,3 +58,26 @@ def test_a_run_tells_of_a_stop_what_was_seen_on_the_test_split_there():
     )
     assert at_stop(run, 6000) is None
     assert at_stop(run, 5000) is None
+
+
+def test_a_stop_that_loses_the_margin_is_seldom_proven():
+    """It has the whole level of its candidate, which is half of the study's."""
+    studies, noise = 400, random.Random(1)
+    beside = SideBySide({**WHOLE.params, "threads": 1}, 2, 80.0)
+    candidate = Entrant(WHOLE, Role.NO_LOSS, beside, rounds=3)
+    earlier = Entrant(stop(6000), Role.NO_LOSS, beside, rounds=3, leader=1)
+    plan = make_plan(candidate, earlier, rounds=0, accuracies=SEEDS)
+    for _ in range(3):
+        plan = plan.with_round((1, 1))
+    default = statistics.fmean(SEEDS)
+    wrong = 0
+    for _ in range(studies):
+        runs = []
+        for trial in plan.trials():
+            seed, own = noise.gauss(0, 0.0003), noise.gauss(0, 0.001)
+            at = Checkpoint(6000, 60.0, None, 0.98, default - 0.002 + seed + own)
+            runs.append(run_of(trial, 80.0, default + seed, checkpoints=(at,)))
+        seen = Readings(plan, runs)
+        assert seen.no_loss(1)[1] or not seen.no_loss(2)[1]
+        wrong += seen.no_loss(2)[1]
+    assert 0 < wrong <= 0.05 * studies
