@@ -53,8 +53,8 @@ STOPS = [
 
 
 def only_best(points):
-    """Chances by which the best is the only candidate."""
-    return [0.9 * (each.params == BEST.params) for each in points]
+    """Chances by which the best comes first, and its earlier stops are worth a look."""
+    return [0.9 if each.params == BEST.params else 0.2 * (each in STOPS) for each in points]
 
 
 LIKELY = {1: 0.9, 2: 0.7, 3: 0.6, 4: 0.5, 5: 0.01}

@@ -11,6 +11,7 @@ from tuner.values.pareto import Objective
 from tuner.values.trial import SideBySide, TrialResult
 from tuner.values.verified import Role
 from tuner.verification.finalists import (
+    MIN_CHANCE,
     Chances,
     pick_trade_offs,
     promising,
@@ -188,14 +189,19 @@ class Campaign:
         ]
 
     def _with_stops(self, entrants: Sequence[Entrant]) -> list[Entrant]:
-        """Add earlier stops to a candidate whose accuracy is measured by runs of its own."""
+        """Add earlier stops to a candidate whose accuracy is measured by runs of its own.
+
+        Each costs an evaluation of both splits in every run, so it must be likely enough.
+        """
         found = list(entrants)
         first = len(self._plan.entrants)
         for place, each in enumerate(entrants):
             if each.role is Role.NO_LOSS and each.beside:
                 stops = earlier_stops(each.result, self._points)
                 found += [
-                    dataclasses.replace(each, result=stop, leader=first + place) for stop in stops
+                    dataclasses.replace(each, result=stop, leader=first + place)
+                    for stop, chance in zip(stops, self._chances(stops), strict=True)
+                    if chance >= MIN_CHANCE
                 ]
         return found
 

@@ -14,7 +14,8 @@ from tuner.values.trial import TrialKind, TrialResult
 Chances = Callable[[Sequence[TrialResult]], Sequence[float]]
 """Estimates how likely points are to be proven to lose nothing, 0–1 each."""
 
-_MIN_CHANCE = 0.15  # of being proven; less is not worth whole runs
+MIN_CHANCE = 0.15
+"""Chance of being proven from which on a point is worth runs."""
 _MIN_GAIN = 0.1  # logarithm of the speed-up over what is sure already
 
 
@@ -89,7 +90,7 @@ def promising(
     values = [
         (value(each, chance), each)
         for each, chance in zip(worthy, chances(worthy), strict=True)
-        if chance >= _MIN_CHANCE
+        if chance >= MIN_CHANCE
     ]
     return [each for _, each in sorted(values, key=lambda each: each[0], reverse=True)]
 
