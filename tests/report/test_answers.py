@@ -285,6 +285,10 @@ def test_a_role_says_what_is_proven_and_what_was_only_tried():
     ]  # fmt: skip
     tones = [row.tone for row in verified_rows(study)]
     assert tones == ["reference", "trade", "trade", "trade", "good", "good", "good"]
+    slower = dataclasses.replace(
+        study.verified[4], name="trial 8 at 9,000", train_time_s=Interval(70.0, 69.0, 71.0)
+    )
+    assert roles(study, slower) == "also no loss"
 
 
 def test_the_metrics_of_a_study_are_its_answers():

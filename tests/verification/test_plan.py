@@ -235,7 +235,7 @@ def test_a_part_of_a_training_has_the_pace_that_was_measured_for_it(changes, rou
     plan = plan.with_entrants([dataclasses.replace(part, beside=beside)])
     assert plan.timed_rounds(2) == rounds
     assert plan.owes(2) == (plan.times_s([2]) > 0) == (not rounds)
-    used = make_measurement(40.0, cpu_user_s=50.0, cpu_user_pct=60.0, cores_used=1.5)
+    used = make_measurement(40.0, cpu_user_s=50.0, cpu_system_s=10.0, cores_used=1.5)
     runs = [run_of(each, 40.0, None, measurement=used) for each in plan.trials()]
     shown = plan.runs_of(runs)[2]
     assert len(shown) == rounds
@@ -243,8 +243,8 @@ def test_a_part_of_a_training_has_the_pace_that_was_measured_for_it(changes, rou
         assert each.metrics["train_time_s"] == pytest.approx(30.0)
         assert each.trial.params["iterations"] == 6000
         assert each.trial.share == pytest.approx(0.1 * 8000 / 6000)
-        # 15 s of CPU less, of which 60 parts in 65 are the user's
-        assert each.metrics["cpu_user_s"] == pytest.approx(50.0 - 15.0 * 60 / 65)
+        assert each.metrics["cpu_user_s"] == pytest.approx(50.0 - 15.0 * 50 / 60)
+        assert each.metrics["cpu_system_s"] == pytest.approx(10.0 - 15.0 * 10 / 60)
     again = plan.with_round((0, 2))
     runs = [run_of(each, 40.0, None, measurement=used) for each in again.trials()]
     assert again.runs_of(runs)[2][4].metrics["train_time_s"] == 40.0, "its own where it ran"

@@ -60,7 +60,8 @@ def at_stop(run: TrialResult, iterations: int) -> TrialResult | None:
 def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
     """Return a run that tells a rate, as if it stood for another stop of the same training.
 
-    The time and CPU time of training grow with the iterations, those of the set-up do not.
+    The time and CPU time of training grow with the iterations, those of the set-up do not. CPU time
+    of user and system grow alike.
 
     Args:
         run: A run of a part of its iterations (``Trial.share`` below 1).
@@ -70,8 +71,8 @@ def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
     assert measured is not None
     factor = iterations / _iterations(run.trial.params)
     longer_s = measured.train_time_s * (factor - 1)
-    busy_pct = (measured.cpu_user_pct + measured.cpu_system_pct) or 1.0
-    cpu_s = measured.cores_used * longer_s / busy_pct
+    cpu_s = measured.cpu_user_s + measured.cpu_system_s
+    more = max(0.0, 1 + measured.cores_used * longer_s / cpu_s) if cpu_s else 1.0
     return dataclasses.replace(
         run,
         trial=dataclasses.replace(
@@ -82,8 +83,8 @@ def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
         measurement=dataclasses.replace(
             measured,
             train_time_s=measured.train_time_s + longer_s,
-            cpu_user_s=max(0.0, measured.cpu_user_s + cpu_s * measured.cpu_user_pct),
-            cpu_system_s=max(0.0, measured.cpu_system_s + cpu_s * measured.cpu_system_pct),
+            cpu_user_s=more * measured.cpu_user_s,
+            cpu_system_s=more * measured.cpu_system_s,
         ),
     )
 
