@@ -60,8 +60,8 @@ def at_stop(run: TrialResult, iterations: int) -> TrialResult | None:
 def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
     """Return a run that tells a rate, as if it stood for another stop of the same training.
 
-    The time and CPU time of training grow with the iterations, those of the set-up do not. CPU time
-    of user and system grow alike.
+    The time and CPU time of training grow with the iterations, those of the set-up do not. The CPU
+    times of user and system grow alike.
 
     Args:
         run: A run of a part of its iterations (``Trial.share`` below 1).
