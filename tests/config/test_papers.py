@@ -102,12 +102,16 @@ def test_its_rows_name_frameworks_params_and_figures_that_exist(name):
         assert len(claim.order) > 1
 
 
+def spaces_of(config):
+    """The search space of each framework that has rows."""
+    used = {row.framework for row in config.paper.rows if row.framework}
+    return {each: space_of(each, config.dataset.name, config.model) for each in used}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_its_rows_can_be_run_or_are_refused_for_a_param_that_no_framework_has(name):
     config = composed(name)
-    paper, dataset = config.paper, config.dataset.name
-    used = {row.framework for row in paper.rows if row.framework}
-    spaces = {each: space_of(each, dataset, config.model) for each in used}
+    paper, dataset, spaces = config.paper, config.dataset.name, spaces_of(config)
     if "workers" in paper.sweeps and not any("workers" in each.params for each in spaces.values()):
         with pytest.raises(ConfigError, match="has no param 'workers'"):
             plan_rows(paper, spaces, dataset, config.model, 2)
@@ -127,9 +131,7 @@ def test_its_rows_can_be_run_or_are_refused_for_a_param_that_no_framework_has(na
 def test_an_efficiency_is_over_one_worker_with_as_many_threads(name):
     """By themselves frameworks take different numbers: MXNet half of the CPUs, others all."""
     config = composed(name)
-    paper, dataset = config.paper, config.dataset.name
-    used = {row.framework for row in paper.rows if row.framework}
-    spaces = {each: space_of(each, dataset, config.model) for each in used}
+    paper, dataset, spaces = config.paper, config.dataset.name, spaces_of(config)
     runs = plan_rows(paper, spaces, dataset, config.model, 4)
     assert {each.params["threads"] for each in runs if not each.reason} == {1}
 
