@@ -180,7 +180,7 @@ def _same_accuracy(result: StudyResult, default: Verified) -> Answer:
         return Answer(label, "not proven", text, None)
     text = (
         f"{_subject(point, default)} trains {point.speedup:.1f}x faster "
-        f"({_times(point, default)}) to {_test(point)}; the default reaches "
+        f"({_times(point)}) to {_test(point)}; the default reaches "
         f"{_figure(default)} after {result.default_part}.{_changed(point)}"
     )
     return Answer(label, f"{point.speedup:.1f}x", text, point)
@@ -206,7 +206,7 @@ def _no_loss(result: StudyResult, default: Verified) -> Answer:
         )
     text = (
         f"{_subject(point, default)} trains {point.speedup:.1f}x faster than the default of "
-        f"{result.title} ({_times(point, default)}) at {kept}.{_changed(point)}"
+        f"{result.title} ({_times(point)}) at {kept}.{_changed(point)}"
     )
     return Answer(label, f"{point.speedup:.1f}x", text, point)
 
@@ -230,7 +230,7 @@ def _runtime_only(result: StudyResult, default: Verified) -> Answer:
     if point is not None:
         text = (
             f"{_subject(point, default)} trains {point.speedup:.1f}x faster "
-            f"({_times(point, default)}), nothing else changed."
+            f"({_times(point)}), nothing else changed."
         )
         return Answer(label, f"{point.speedup:.1f}x", text, point)
     text = "no runtime setting is proven to train the default's own params faster without loss."
@@ -272,8 +272,8 @@ def _subject(point: Verified, default: Verified) -> str:
     return f"the default with {describe_params(changed) or 'its own setting'}"
 
 
-def _times(point: Verified, default: Verified) -> str:
-    return f"{_seconds(point)} instead of {_seconds(default)}"
+def _times(point: Verified) -> str:
+    return f"{_seconds(point)} instead of {format_seconds(point.default_time_s)} s"
 
 
 def _seconds(point: Verified) -> str:

@@ -25,6 +25,7 @@ from tuner.values.verified import Verified
 NOT_VERIFIED = "Not verified: nothing may be claimed."
 _MIB = 2**20
 _FACTORS_WITHIN = 1.25  # else time per iteration depends on more than batch and runtime
+_UNEVEN = 1.1  # factor between the default's times in rounds that deserves a word
 _MIN_RUNS = 3  # with fewer runs the machine may just have been slow for a while
 
 
@@ -221,6 +222,7 @@ def _time_notes(result: StudyResult) -> list[str]:
         notes.append(f"{learnt}: {way}; time {_rate([each])}.")
     if rates:
         notes.append(f"Training time of {_names(result, rates)}: {_rate(rates)}.")
+    notes += _uneven_note(result)
     trial_0 = result.default
     if trial_0 and trial_0.trial.projected and not result.verified:
         share = f"{100 * trial_0.trial.share:.3g} %"
@@ -228,6 +230,18 @@ def _time_notes(result: StudyResult) -> list[str]:
             f"Training time of the default: from its rate over {share} of its iterations."
         )
     return notes
+
+
+def _uneven_note(result: StudyResult) -> list[str]:
+    """Say that the default's pace changed between rounds, if it did by more than a tenth."""
+    times = [each.default_time_s for each in result.verified if not each.is_default]
+    if not times or max(times) <= _UNEVEN * min(times):
+        return []
+    low, high = (format_seconds(each) for each in (min(times), max(times)))
+    return [
+        f"The default trained in {low} s in some rounds and in {high} s in others. "
+        "Each speed-up compares runs of the same rounds."
+    ]
 
 
 def _rate(measured: Sequence[Verified]) -> str:

@@ -146,6 +146,15 @@ class Verified:
         return self.against_default.speedup.value if self.against_default else 1.0
 
     @property
+    def default_time_s(self) -> float:
+        """Seconds that the default trained in the rounds of this one, which ``speedup`` compares.
+
+        They differ from the default's own figure, which is of all rounds, if the machine was
+        slower in some.
+        """
+        return self.train_time_s.value * self.speedup
+
+    @property
     def gain(self) -> float:
         """Test accuracy minus the default's, a fraction; 0 for the default."""
         return self.against_default.accuracy_gain.value if self.against_default else 0.0
