@@ -708,6 +708,16 @@ def test_where_all_is_refuted_the_nearest_is_compared_with_the_default(folder):
     assert not found.loses_nothing
 
 
+@pytest.mark.parametrize(("others", "nearest"), [(STOPS, 1), ([LONGER], 3)])
+def test_so_it_is_where_its_times_tell_those_of_others_too(folder, others, nearest):
+    bench = Bench(folder, BEST, *others, at_once=2)
+    bench.likely = lambda points: [0.2 if each in STOPS else 0.9 for each in points]
+    bench.shown = {1: POOR, 3: (0.9861, 0.9859, 0.9862)}
+    bench.on_the_way = dict.fromkeys((3200, 2400), POOR)
+    rounds = bench.campaign(last=True, left_s=1.0)
+    assert [set(each) for each in rounds if 0 in each] == [{0, nearest}] * 4
+
+
 def test_the_least_verification_is_paid_for_before_anything_is_verified(folder):
     bench = Bench(folder, RUNTIME, COARSE, accuracies=())
     bench.config = dataclasses.replace(bench.config, budget=BudgetConfig(time_s=100.0))

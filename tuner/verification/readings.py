@@ -73,9 +73,8 @@ class Readings:
         if not accuracies:
             return []
         nearest = max(accuracies, key=lambda index: accuracies[index])
-        others = (each for each in range(1, len(self.rounds)) if each != nearest)
-        alone = not any(map(self.plan.timed_rounds, others))
-        return [nearest] if alone and self.plan.owes(nearest) else []
+        timed = {each for order in self.plan.rounds if 0 in order for each in order}
+        return [nearest] if timed <= {0, nearest} and self.plan.owes(nearest) else []
 
     def _departure(self, index: int) -> str:
         if self.role(index) is not Role.RUNTIME_ONLY:
