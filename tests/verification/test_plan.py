@@ -220,8 +220,8 @@ def test_a_round_without_the_default_has_whole_runs_for_accuracy_alone():
     assert plan.timed_rounds(1) == 2
     assert plan.looks(1).candidate_runs == (2, 4, 6)
     runs = [run_of(each, 20.0, 0.99) for each in plan.trials()]
-    assert [set(each) for each in plan.runs_of(runs)] == [{0, 3}] * 2
-    assert [len(each) for each in plan.whole_runs_of(runs)] == [0, 4]
+    assert [set(each) for (each,) in plan.runs_of(runs)] == [{0, 3}] * 2
+    assert [len(each) for (each,) in plan.whole_runs_of(runs)] == [0, 4]
 
 
 @pytest.mark.parametrize(("changes", "rounds"), [({}, 4), ({"learning_rate": 0.02}, 0)])
@@ -237,7 +237,7 @@ def test_a_part_of_a_training_has_the_pace_that_was_measured_for_it(changes, rou
     assert plan.owes(2) == (plan.times_s([2]) > 0) == (not rounds)
     used = make_measurement(40.0, cpu_user_s=50.0, cpu_system_s=10.0, cores_used=1.5)
     runs = [run_of(each, 40.0, None, measurement=used) for each in plan.trials()]
-    shown = plan.runs_of(runs)[2]
+    (shown,) = plan.runs_of(runs)[2]
     assert len(shown) == rounds
     for each in shown.values():
         assert each.metrics["train_time_s"] == pytest.approx(30.0)
@@ -247,7 +247,8 @@ def test_a_part_of_a_training_has_the_pace_that_was_measured_for_it(changes, rou
         assert each.metrics["cpu_system_s"] == pytest.approx(10.0 - 15.0 * 10 / 60)
     again = plan.with_round((0, 2))
     runs = [run_of(each, 40.0, None, measurement=used) for each in again.trials()]
-    assert again.runs_of(runs)[2][4].metrics["train_time_s"] == 40.0, "its own where it ran"
+    (shown,) = again.runs_of(runs)[2]
+    assert shown[4].metrics["train_time_s"] == 40.0, "its own where it ran"
 
 
 def test_trade_offs_run_whole_first_and_then_for_their_rate():
@@ -347,7 +348,7 @@ def test_trade_offs_are_tested_for_no_loss_only_where_there_is_no_candidate():
 
 @pytest.mark.parametrize("role", list(Role))
 def test_an_entrant_is_read_back_as_it_was_written(role):
-    entrant = Entrant(make_result(3, 0.985, 20.0), role)
+    entrant = Entrant(make_result(3, 0.985, 20.0), role, stops=(make_result(4, 0.98, 15.0),))
     assert Entrant.from_json(json.loads(json.dumps(entrant.to_json()))) == entrant
 
 
@@ -357,5 +358,5 @@ def test_runs_are_found_by_entrant_and_round():
     runs[0] = dataclasses.replace(runs[0], status=TrialStatus.CRASHED)
     stray = run_of(dataclasses.replace(plan.trials()[0], number=99), 50.0, 0.98)
     found = plan.runs_of([*runs, stray])
-    assert [sorted(each) for each in found] == [[1], [0, 1]]
-    assert found[1][0].trial.number == 1
+    assert [sorted(each) for (each,) in found] == [[1], [0, 1]]
+    assert found[1][0][0].trial.number == 1

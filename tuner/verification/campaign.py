@@ -128,7 +128,7 @@ class Campaign:
             lambda chosen: (
                 self._cost_s([*picked, *self._as_trade_offs(chosen)]) - spent_s <= for_others_s
             ),
-            [each.result for each in (*plan.entrants[1:], *picked)],
+            [point for each in (*plan.entrants[1:], *picked) for point in each.points],
         )
         found = [*self._with_stops(self._planned(picked, left_s)), *self._as_trade_offs(others)]
         return found if found or plan.rounds or not last else self._least()
@@ -193,17 +193,17 @@ class Campaign:
 
         Each costs an evaluation of both splits in every run, so it must be likely enough.
         """
-        found = list(entrants)
-        first = len(self._plan.entrants)
-        for place, each in enumerate(entrants):
-            if each.role is Role.NO_LOSS and each.beside:
-                stops = earlier_stops(each.result, self._points)
-                found += [
-                    dataclasses.replace(each, result=stop, leader=first + place)
-                    for stop, chance in zip(stops, self._chances(stops), strict=True)
-                    if chance >= MIN_CHANCE
-                ]
-        return found
+        return [
+            dataclasses.replace(each, stops=self._likely_stops(each.result))
+            if each.role is Role.NO_LOSS and each.beside
+            else each
+            for each in entrants
+        ]
+
+    def _likely_stops(self, point: TrialResult) -> tuple[TrialResult, ...]:
+        stops = earlier_stops(point, self._points)
+        chances = zip(stops, self._chances(stops), strict=True)
+        return tuple(stop for stop, chance in chances if chance >= MIN_CHANCE)
 
     @staticmethod
     def _rounds_in(left_s: float, plan: Plan, index: int) -> int:
@@ -221,9 +221,10 @@ class Campaign:
             self._plan.default,
             self._aims.constraints,
             tried=[
-                (each.result, self._seen.verdict(index) is True)
+                (point, self._seen.verdict(index, stop) is True)
                 for index, each in enumerate(self._plan.entrants)
                 if each.role in CANDIDATES
+                for stop, point in enumerate(each.points)
             ],
             sure_s=self._sure_s if for_speed else None,
         )

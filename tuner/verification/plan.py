@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from tuner.values.pareto import OBJECTIVES, Objective
 from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult, TrialStatus
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
-from tuner.verification.stops import at_stop, for_iterations, same_training
+from tuner.verification.stops import at_stop, for_iterations, iterations_of, same_training
 
 MIN_ROUNDS = 2
 """Fewer would prove nothing."""
@@ -52,7 +52,7 @@ def most_rounds(config: VerifyConfig) -> int:
 
 @dataclass(frozen=True)
 class Entrant:
-    """One configuration that is verified.
+    """One configuration that is verified, and earlier stops of its training.
 
     Attributes:
         result: How it was found: its params, and what it took then.
@@ -62,8 +62,7 @@ class Entrant:
         rounds: Rounds of accuracies that were planned when it was chosen. They stay, whatever is
             configured later: looks that are added once others have failed would err more often.
         in_parts: Whether only parts of its training run, as there is no time for whole runs.
-        leader: Index of the entrant whose runs also tell its accuracy, as it is an earlier stop of
-            the same training; 0 if it has runs of its own.
+        stops: Earlier stops of its training, the latest first. Its runs tell of them too.
     """
 
     result: TrialResult
@@ -71,12 +70,17 @@ class Entrant:
     beside: SideBySide | None = None
     rounds: int = 0
     in_parts: bool = False
-    leader: int = 0
+    stops: tuple[TrialResult, ...] = ()
 
     @property
-    def iterations(self) -> int:
-        """How long it trains."""
-        return int(self.result.params["iterations"] or 1)
+    def points(self) -> tuple[TrialResult, ...]:
+        """What its runs tell of: its end, and its earlier stops, the latest first."""
+        return (self.result, *self.stops)
+
+    @property
+    def iterations(self) -> tuple[int, ...]:
+        """How long it trains until each of its points."""
+        return tuple(iterations_of(each.params) for each in self.points)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; ``from_json`` reads them back."""
@@ -87,7 +91,7 @@ class Entrant:
             "beside": beside,
             "rounds": self.rounds,
             "in_parts": self.in_parts,
-            "leader": self.leader,
+            "stops": [each.to_json() for each in self.stops],
         }
 
     @classmethod
@@ -101,7 +105,7 @@ class Entrant:
             beside,
             raw.get("rounds", 0),
             raw.get("in_parts", False),
-            raw.get("leader", 0),
+            tuple(map(TrialResult.from_json, raw.get("stops", ()))),
         )
 
 
@@ -172,18 +176,20 @@ class Plan:
         return sum(0 in order and not known.isdisjoint(order) for order in self.rounds)
 
     def _of_its_pace(self, index: int) -> list[int]:
-        """Return the entrants whose timed runs tell an entrant's pace: itself, then others.
+        """Return the entrants whose timed runs tell an entrant's pace: itself and others.
 
         Others are candidates that train the same for longer or shorter, in parts as it does.
         """
         entrant = self.entrants[index]
-        return [index] + [
+        return [
             other
             for other, each in enumerate(self.entrants)
-            if other != index
-            and entrant.beside
-            and each.beside
-            and same_training(each.result.params, entrant.result.params)
+            if other == index
+            or (
+                entrant.beside
+                and each.beside
+                and same_training(each.result.params, entrant.result.params)
+            )
         ]
 
     def owes(self, index: int) -> bool:
@@ -228,7 +234,8 @@ class Plan:
 
     def _accuracy_trial(self, number: int, turn: int, index: int) -> Trial:
         """Make a whole run beside others, with a seed that no other run of the entrant has."""
-        beside = self.entrants[index].beside
+        entrant = self.entrants[index]
+        beside = entrant.beside
         assert beside is not None
         first = sum(len(order) for order in self.rounds[:turn])
         earlier = self.rounds[turn][: number - first].count(index)
@@ -238,7 +245,7 @@ class Plan:
             kind=TrialKind.VERIFY,
             seed=self._seed(turn, earlier),
             test=True,
-            test_at=tuple(sorted(self.entrants[each].iterations for each in self.stops(index))),
+            test_at=tuple(sorted(entrant.iterations[1:])),
             accuracy_only=True,
         )
 
@@ -280,21 +287,10 @@ class Plan:
         These are the candidates. Trade-offs are tested only in a study without candidates, or its
         claims would err too often.
         """
-        roles = [None if each.leader else each.role for each in self.entrants]
+        roles = [each.role for each in self.entrants]
         candidates = [index for index, role in enumerate(roles) if role in CANDIDATES]
         others = [index for index, role in enumerate(roles) if role is Role.TRADE_OFF]
         return candidates or others
-
-    def stops(self, index: int) -> list[int]:
-        """Return the earlier stops that the runs of an entrant also tell of, the latest first."""
-        return [
-            other for other, each in enumerate(self.entrants) if index and each.leader == index
-        ]
-
-    def before(self, index: int) -> int:
-        """Return which one must be proven before an earlier stop: the next later one, or 0."""
-        leader = self.entrants[index].leader
-        return max([leader, *(each for each in self.stops(leader) if each < index)])
 
     def margin(self, index: int) -> float:
         """Return the loss of accuracy that a candidate may have: 0 if it must be more accurate."""
@@ -302,11 +298,7 @@ class Plan:
         return 0.0 if gain else self.config.margin(self.default.quality)
 
     def looks(self, index: int) -> LookPlan:
-        """Return the looks at one of ``tested``, which are planned before its first run.
-
-        Earlier stops are looked at whenever the one is whose runs tell of them.
-        """
-        index = self.entrants[index].leader or index
+        """Return the looks at one of ``tested`` and its stops, planned before its first run."""
         entrant = self.entrants[index]
         at_once = entrant.beside.at_once if entrant.beside else 1
         counts = look_counts(self.config, at_once, entrant.rounds)
@@ -389,8 +381,8 @@ class Plan:
             if each.status is TrialStatus.DIVERGED and each.trial.number < len(self._places)
         )
 
-    def runs_of(self, runs: Sequence[TrialResult]) -> list[dict[int, TrialResult]]:
-        """Return the usable runs of each entrant by round, for rounds that compare times.
+    def runs_of(self, runs: Sequence[TrialResult]) -> list[list[dict[int, TrialResult]]]:
+        """Return the usable runs of each entrant's points by round, if it compares times.
 
         Runs of another entrant of the same pace stand for it where it was not in the round. A run
         of no time at all, as its clock stood still, has none that could be compared.
@@ -399,27 +391,30 @@ class Plan:
         for run, turn, index in self._placed(runs):
             if self.compares_times(turn) and run.metrics["train_time_s"] > 0:
                 own[index][turn] = run
-        return [self._with_others(index, own) for index in range(len(own))]
+        found = []
+        for index, entrant in enumerate(self.entrants):
+            iterations, *earlier = entrant.iterations
+            same = self._of_its_pace(index)
+            others = [own[each] for each in same if each != index]
+            mine = _at_iterations(iterations, others) | own[index]
+            stops = [_at_iterations(each, [own[other] for other in same]) for each in earlier]
+            found.append([mine, *stops])
+        return found
 
-    def _with_others(
-        self, index: int, own: Sequence[Mapping[int, TrialResult]]
-    ) -> dict[int, TrialResult]:
-        iterations = self.entrants[index].iterations
-        _, *others = self._of_its_pace(index)
-        found: dict[int, TrialResult] = {}
-        for other in others:
-            found |= {turn: for_iterations(run, iterations) for turn, run in own[other].items()}
-        return found | dict(own[index])
-
-    def whole_runs_of(self, runs: Sequence[TrialResult]) -> list[list[tuple[int, TrialResult]]]:
-        """Return the runs of each entrant that tell its test accuracy, each with its round."""
-        found: list[list[tuple[int, TrialResult]]] = [[] for _ in self.entrants]
+    def whole_runs_of(
+        self, runs: Sequence[TrialResult]
+    ) -> list[list[list[tuple[int, TrialResult]]]]:
+        """Return the runs that tell the test accuracy of each entrant's points, with rounds."""
+        found: list[list[list[tuple[int, TrialResult]]]] = [
+            [[] for _ in each.points] for each in self.entrants
+        ]
         for run, turn, index in self._placed(runs):
             if run.test_accuracy is not None:
-                found[index].append((turn, run))
-            for other in self.stops(index) if run.trial.accuracy_only else ():
-                if (stop := at_stop(run, self.entrants[other].iterations)) is not None:
-                    found[other].append((turn, stop))
+                found[index][0].append((turn, run))
+            stops = self.entrants[index].iterations[1:] if run.trial.accuracy_only else ()
+            for point, iterations in enumerate(stops, 1):
+                if (stop := at_stop(run, iterations)) is not None:
+                    found[index][point].append((turn, stop))
         return found
 
     def _placed(self, runs: Sequence[TrialResult]) -> list[tuple[TrialResult, int, int]]:
@@ -427,3 +422,12 @@ class Plan:
         known = [each for each in runs if each.usable and each.trial.number < len(self._places)]
         known.sort(key=lambda each: each.trial.number)
         return [(each, *self.place(each.trial.number)) for each in known]
+
+
+def _at_iterations(
+    iterations: int, known: Iterable[Mapping[int, TrialResult]]
+) -> dict[int, TrialResult]:
+    """Return runs by round, each as if it stood for so many iterations; later ones prevail."""
+    return {
+        turn: for_iterations(run, iterations) for each in known for turn, run in each.items()
+    }

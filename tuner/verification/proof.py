@@ -39,25 +39,24 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
     seen = Readings(plan, runs)
     quality = plan.default.quality
     spread = _Spread(seen.groups(), plan.test_images, plan.config.confidence, quality)
-    indices = [
-        index
+    shown = [
+        (index, stop)
         for index in range(len(plan.entrants))
-        if len(seen.common(index)) >= MIN_ROUNDS and seen.accuracies(index)
+        for stop in sorted({0, seen.earliest(index)})
+        if len(seen.common(index, stop)) >= MIN_ROUNDS and seen.accuracies(index, stop)
         if index == 0 or index not in seen.diverged
-        if not plan.entrants[index].leader or seen.is_fastest_stop(index)
     ]
-    if indices[:1] != [0] or len(indices) < 2:
+    if shown[:1] != [(0, 0)] or len(shown) < 2:
         return ()
-    verified = [_verified(seen, index, spread) for index in indices]
+    verified = [_verified(seen, *each, spread) for each in shown]
     paired = [
-        [math.log(_time(run) / _time(default)) for default, run in seen.common(index)]
-        for index in indices
+        [math.log(_time(run) / _time(default)) for default, run in seen.common(*each)]
+        for each in shown
     ]
-    same = [index for index in indices if seen.is_default(index)]
+    same = [each for each in shown if seen.is_default(each[0])]
     # an entrant that shares the default's accuracy must not seem better or worse by chance
     counts = [
-        math.inf if index in same and same[1:] else len(seen.accuracies(index))
-        for index in indices
+        math.inf if each in same and same[1:] else len(seen.accuracies(*each)) for each in shown
     ]
     sure = _confidences(verified, paired, counts, spread, plan.objectives)
     verified = [
@@ -68,28 +67,28 @@ def summarize(plan: Plan, runs: Sequence[TrialResult]) -> tuple[Verified, ...]:
     return tuple(verified)
 
 
-def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
-    plan, rounds = seen.plan, seen.rounds[index]
-    entrant, role = plan.entrants[index].result, seen.role(index)
-    leader = plan.entrants[index].leader
+def _verified(seen: Readings, index: int, stop: int, spread: _Spread) -> Verified:
+    entrant, role = seen.plan.entrants[index], seen.role(index)
+    point, rounds = entrant.points[stop], seen.rounds[index][stop]
+    accuracies = seen.accuracies(index, stop)
     whole = [run for run in rounds.values() if run.trial.share == 1]
     parts = [run for run in rounds.values() if run.trial.share < 1]
-    beside = [run for _, run in seen.whole_runs[index] if run.trial.accuracy_only]
+    beside = [run for _, run in seen.whole_runs[index][stop] if run.trial.accuracy_only]
     logs = [math.log(_time(run)) for run in rounds.values()]
 
     def median(metric: str) -> float:
         return statistics.median(run.metrics[metric] for run in whole or parts)
 
     return Verified(
-        name="runtime only" if role is Role.RUNTIME_ONLY else entrant.trial.title,
-        trial_number=entrant.trial.number,
-        params=dict(entrant.params),
+        name="runtime only" if role is Role.RUNTIME_ONLY else point.trial.title,
+        trial_number=point.trial.number,
+        params=dict(point.params),
         full_runs=len(whole) + len(beside),
         rate_runs=len(parts),
         rate_share=parts[0].trial.share if parts else 1.0,
         projected=not (whole or beside),
-        test_accuracy=spread.accuracy(seen.accuracies(index)),
-        job_accuracy=spread.of_one_job(seen.accuracies(index)),
+        test_accuracy=spread.accuracy(accuracies),
+        job_accuracy=spread.of_one_job(accuracies),
         train_time_s=_log_interval(logs, spread),
         job_time_s=_log_interval(logs, spread, of_one_job=True),
         test_time_s=median("test_time_s"),
@@ -98,12 +97,12 @@ def _verified(seen: Readings, index: int, spread: _Spread) -> Verified:
         avg_memory_bytes=median("avg_memory_bytes"),
         peak_memory_bytes=median("peak_memory_bytes"),
         runs=tuple(run.trial.name for run in (*rounds.values(), *beside)),
-        against_default=_compare(seen, index, spread) if index else None,
+        against_default=_compare(seen, index, stop, spread) if index else None,
         confidence=spread.confidence,
-        composed=_composed(entrant),
+        composed=_composed(point),
         role=role,
         accuracy_from=_source(seen, index),
-        stop_of=plan.entrants[leader].result.trial.title if leader else "",
+        stop_of=entrant.result.trial.title if stop else "",
         quality=spread.quality,
     )
 
@@ -118,10 +117,10 @@ def _source(seen: Readings, index: int) -> str:
     return f"the default's ({words}); only its rate was measured"
 
 
-def _composed(entrant: TrialResult) -> tuple[float, float] | None:
-    if entrant.trial.kind is not TrialKind.DERIVED:
+def _composed(point: TrialResult) -> tuple[float, float] | None:
+    if point.trial.kind is not TrialKind.DERIVED:
         return None
-    return _time(entrant), entrant.val_accuracy or 0.0
+    return _time(point), point.val_accuracy or 0.0
 
 
 def _time(run: TrialResult) -> float:
@@ -249,9 +248,9 @@ class _Spread:
         return bounded * (1 - bounded) / self.test_images
 
 
-def _compare(seen: Readings, index: int, spread: _Spread) -> Comparison:
+def _compare(seen: Readings, index: int, stop: int, spread: _Spread) -> Comparison:
     """Compare an entrant with the default, whose run comes first in each pair of a round."""
-    pairs = seen.common(index)
+    pairs = seen.common(index, stop)
     logs = [math.log(_time(default) / _time(run)) for default, run in pairs]
     # a run of a share ends before the test split is evaluated, which may need more memory
     alike = [
@@ -260,8 +259,8 @@ def _compare(seen: Readings, index: int, spread: _Spread) -> Comparison:
     if seen.is_default(index):  # by construction
         gain, accuracy_p = Interval(0.0, 0.0, 0.0), 1.0
     else:
-        gain, accuracy_p = spread.gain(seen.accuracies(index), seen.of_default())
-    looks, proven = seen.no_loss(index)
+        gain, accuracy_p = spread.gain(seen.accuracies(index, stop), seen.of_default())
+    looks, proven = seen.no_loss(index, stop)
     return Comparison(
         speedup=_log_interval(logs, spread),
         speedup_p=_log_p_value(logs),
@@ -269,7 +268,7 @@ def _compare(seen: Readings, index: int, spread: _Spread) -> Comparison:
         accuracy_p=accuracy_p,
         no_loss=proven and not seen.plan.part,
         no_loss_looks=looks,
-        loss_ruled_out=seen.loss_ruled_out(index),
+        loss_ruled_out=seen.loss_ruled_out(index, stop),
         cpu=_cost_ratio(pairs, pairs, _cpu_s, spread, _MIN_CPU_S),
         memory=_cost_ratio(alike, pairs, _peak_memory, spread),
     )

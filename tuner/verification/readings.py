@@ -30,13 +30,15 @@ _SURELY = 0.01  # level at which the default's own params are called worse at an
 class Readings:
     """The verification runs of a study, by configuration and round.
 
+    Of an entrant, ``stop`` 0 is its end, 1 the latest of its earlier stops, and so on.
+
     Args:
         plan: The plan of the runs.
         runs: The runs that have ended.
 
     Attributes:
-        rounds: Usable runs of each entrant by round, for rounds that compare times.
-        whole_runs: Runs of each entrant that tell its test accuracy, each with its round.
+        rounds: Usable runs of each entrant by stop and round, for rounds that compare times.
+        whole_runs: Runs of each entrant that tell its test accuracy, by stop, each with its round.
         diverged: Entrants of which a run diverged; nothing is claimed of them.
         departure: How the default converges differently at the fastest setting; empty if not.
     """
@@ -51,7 +53,7 @@ class Readings:
         refuted = [
             f"{each.result.trial.title}{' (a run diverged)' if index in self.diverged else ''}"
             for index, each in enumerate(self.plan.entrants)
-            if each.role in CANDIDATES and not each.leader and self.verdict(index) is False
+            if each.role in CANDIDATES and self.verdict(index) is False
         ]
         departure = (
             "The default learns differently at the fastest runtime setting: "
@@ -81,7 +83,7 @@ class Readings:
             return ""
         if index in self.diverged and 0 not in self.diverged:
             return "a run of it diverged"
-        curves = [each for each in self.rounds[index].values() if each.trial.curve]
+        curves = [each for each in self.rounds[index][0].values() if each.trial.curve]
         reference, images = self.plan.reference, self.plan.val_images or self.plan.test_images
         if reference is not None:
             found = (
@@ -112,12 +114,12 @@ class Readings:
 
     def is_undecided(self, index: int) -> bool:
         """Return whether more accuracies could prove a candidate or one of its earlier stops."""
-        return any(self.verdict(each) is None for each in (index, *self.plan.stops(index)))
+        return self.verdict(index, len(self.plan.entrants[index].stops)) is None
 
-    def is_fastest_stop(self, index: int) -> bool:
-        """Return whether an earlier stop is proven, and no still earlier one."""
-        stops = self.plan.stops(self.plan.entrants[index].leader)
-        return [index] == [each for each in stops if self.verdict(each)][-1:]
+    def earliest(self, index: int) -> int:
+        """Return the earliest stop of an entrant that is proven; 0 if none is but its end."""
+        stops = range(1, len(self.plan.entrants[index].points))
+        return sum(self.verdict(index, stop) is True for stop in stops)
 
     def role(self, index: int) -> Role:
         """Return what an entrant is verified for."""
@@ -128,9 +130,9 @@ class Readings:
         same = self.role(index) is Role.RUNTIME_ONLY and not self.departure
         return self.role(index) is Role.DEFAULT or same
 
-    def whole(self, index: int) -> list[tuple[int, float]]:
+    def whole(self, index: int, stop: int = 0) -> list[tuple[int, float]]:
         """Return the test accuracies of an entrant's whole runs in order, each with its round."""
-        runs = self.whole_runs[index]
+        runs = self.whole_runs[index][stop]
         return [(turn, run.test_accuracy) for turn, run in runs if run.test_accuracy is not None]
 
     def of_default(self, last: int | None = None) -> list[float]:
@@ -141,30 +143,26 @@ class Readings:
             found += [each for turn, each in known if last is None or turn <= last]
         return found
 
-    def accuracies(self, index: int) -> list[float]:
+    def accuracies(self, index: int, stop: int = 0) -> list[float]:
         """Return the test accuracies of an entrant over seeds."""
         if self.is_default(index):
             return self.of_default()
-        return [accuracy for _, accuracy in self.whole(index)]
+        return [accuracy for _, accuracy in self.whole(index, stop)]
 
     def groups(self) -> list[list[float]]:
         """Return the test accuracies, grouped by configurations that learn the same.
 
         Earlier stops of a run are no further runs.
         """
-        others = (
-            index
-            for index, each in enumerate(self.plan.entrants)
-            if not (self.is_default(index) or each.leader)
-        )
+        others = (each for each in range(len(self.rounds)) if not self.is_default(each))
         return [self.of_default(), *map(self.accuracies, others)]
 
-    def common(self, index: int) -> list[tuple[TrialResult, TrialResult]]:
+    def common(self, index: int, stop: int = 0) -> list[tuple[TrialResult, TrialResult]]:
         """Return pairs of the default's run and the entrant's, round by round."""
-        default, own = self.rounds[0], self.rounds[index]
+        default, own = self.rounds[0][0], self.rounds[index][stop]
         return [(default[turn], own[turn]) for turn in sorted(default.keys() & own.keys())]
 
-    def no_loss(self, index: int) -> tuple[int, bool]:
+    def no_loss(self, index: int, stop: int = 0) -> tuple[int, bool]:
         """Return how often an entrant's accuracy was looked at, and whether no loss is proven.
 
         The default's own params lose nothing, unless they were seen to converge differently.
@@ -177,18 +175,15 @@ class Readings:
             return 1, self.is_default(index)
         if index in self.diverged:
             return 0, False
-        if self.plan.entrants[index].leader:
-            if not self.no_loss(self.plan.before(index))[1]:
-                return 0, False
-        elif index not in self.plan.tested:
+        if index not in self.plan.tested or (stop and not self.no_loss(index, stop - 1)[1]):
             return 0, False
         margin, number = self.plan.margin(index), 0
-        for number, (mine, default, level) in enumerate(self._looks(index), 1):
+        for number, (mine, default, level) in enumerate(self._looks(index, stop), 1):
             if p_of_loss(mine, default, margin, self._spread(default)) < level:
                 return number, True
         return number, False
 
-    def loss_ruled_out(self, index: int) -> float:
+    def loss_ruled_out(self, index: int, stop: int = 0) -> float:
         """Return the least loss (fraction) of which it is proven that an entrant loses no more.
 
         A planned look rules out every loss that its test rejects at its level, whatever the
@@ -206,8 +201,8 @@ class Readings:
             return math.inf
         if self.is_default(index):
             return 0.0
-        if self.plan.entrants[index].leader or self.plan.stops(index):
-            return self.plan.margin(index) if self.no_loss(index)[1] else math.inf
+        if self.plan.entrants[index].stops:
+            return self.plan.margin(index) if self.no_loss(index, stop)[1] else math.inf
         looks = self._looks(index) if index in self.plan.tested else self._end(index)
         bounds = (
             least_margin(mine, default, level, self._spread(default))
@@ -215,9 +210,11 @@ class Readings:
         )
         return min(bounds, default=math.inf)
 
-    def _looks(self, index: int) -> Iterator[tuple[list[float], list[float], float]]:
+    def _looks(
+        self, index: int, stop: int = 0
+    ) -> Iterator[tuple[list[float], list[float], float]]:
         """Yield the accuracies of a tested entrant and the default at each look, and its level."""
-        planned, whole = self.plan.looks(index), self.whole(index)
+        planned, whole = self.plan.looks(index), self.whole(index, stop)
         for count, level in zip(planned.candidate_runs, planned.levels, strict=True):
             if count <= len(whole):
                 known = whole[:count]
@@ -232,23 +229,22 @@ class Readings:
             left = (1 - plan.config.confidence) * 0.5 ** len(plan.tested)
             yield self.accuracies(index), self.of_default(), left / len(others)
 
-    def verdict(self, index: int) -> bool | None:
+    def verdict(self, index: int, stop: int = 0) -> bool | None:
         """Return whether a candidate is proven or refuted; ``None`` while that is open.
 
         It is refuted after its last planned look, or as soon as that is unlikely to prove it, or a
         run of it diverges. An earlier stop waits for the next later one. Further runs must be
         worth it, as something is proven by then.
         """
-        is_stop = bool(self.plan.entrants[index].leader)
         if index in self.diverged:
             return False
-        if is_stop and not (later := self.verdict(self.plan.before(index))):
+        if stop and not (later := self.verdict(index, stop - 1)):
             return later
-        _, proven = self.no_loss(index)
+        _, proven = self.no_loss(index, stop)
         if proven:
             return True
-        mine, plan = self.accuracies(index), self.plan.looks(index)
-        unseen = is_stop and len(mine) < len(self.whole(self.plan.before(index)))
+        mine, plan = self.accuracies(index, stop), self.plan.looks(index)
+        unseen = stop and len(mine) < len(self.whole(index, stop - 1))
         if unseen or len(mine) >= plan.candidate_runs[-1]:
             return False
         default = self.of_default()
@@ -256,7 +252,7 @@ class Readings:
             return None
         margin = self.plan.margin(index)
         hope = chance_of_proof(mine, default, plan, margin, self._spread(default))
-        return False if hope < (_HOPE_OF_MORE if is_stop else _HOPE) else None
+        return False if hope < (_HOPE_OF_MORE if stop else _HOPE) else None
 
     def _spread(self, default: Sequence[float]) -> Spread:
         """Return how accuracies vary between seeds in tests against these of the default."""

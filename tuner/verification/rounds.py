@@ -164,7 +164,7 @@ class Verification:
 
     @property
     def _tested(self) -> int:
-        return sum(each.role in CANDIDATES and not each.leader for each in self._known.entrants)
+        return sum(each.role in CANDIDATES for each in self._known.entrants)
 
     def _runs(self) -> list[TrialResult]:
         return self._folder.results(TrialKind.VERIFY)
@@ -196,10 +196,9 @@ class Verification:
             if index
         )
         what = f"{names} against the default" if 0 in order else f"accuracy of {names}"
-        stops = [stop for each in {*order} for stop in plan.stops(each) if 0 not in order]
+        stops = plan.entrants[order[0]].iterations[1:] if order and 0 not in order else ()
         if stops:
-            at = ", ".join(f"{plan.entrants[each].iterations:,}" for each in stops)
-            what += f", and at {at} on the way"
+            what += f", and at {', '.join(f'{each:,}' for each in stops)} on the way"
         return f"{what}, round {len(plan.rounds)}"
 
     def pending(self) -> list[Trial]:
@@ -241,8 +240,7 @@ class Verification:
         if not order and not self._must_go_on(active):
             entrants = self._campaign(points, chances).entrants(left_s, last=last)
             plan = self._plan.with_entrants(entrants)
-            known = len(self._plan.entrants)
-            new = [known + place for place, each in enumerate(entrants) if not each.leader]
+            new = range(len(self._plan.entrants), len(plan.entrants))
             order = self._order(plan, [*self._plan.owed, *new]) if entrants else ()
         owed = self._plan.owed
         if not order and last and (timed := owed or self._unsure()):
@@ -304,8 +302,6 @@ class Verification:
     def _is_open(self, index: int, seen: Readings, runs: Sequence[TrialResult]) -> bool:
         """Return whether further rounds of an entrant would tell more."""
         plan, role = self._known, seen.role(index)
-        if plan.entrants[index].leader:
-            return False
         if role is Role.RUNTIME_ONLY:
             return plan.owes(index)
         if role not in CANDIDATES:
@@ -323,7 +319,8 @@ class Verification:
         """
         seen, plan = self._seen(), self._known
         return any(
-            not plan.stops(each) or not seen.verdict(each) or plan.owes(each) for each in active
+            not (plan.entrants[each].stops and seen.verdict(each)) or plan.owes(each)
+            for each in active
         )
 
     def _unsure(self) -> list[int]:
@@ -333,6 +330,5 @@ class Verification:
             index
             for index, each in enumerate(plan.entrants)
             if plan.timed_rounds(index) < plan.max_rounds(index)
-            and not each.leader
             and (each.role is Role.RUNTIME_ONLY or (each.beside and seen.verdict(index)))
         ]

@@ -16,6 +16,11 @@ _APART = 0.88  # of the iterations of the next later one, at most
 _EARLIEST = 0.5  # of the iterations of the one whose runs tell of them
 
 
+def iterations_of(params: Params) -> int:
+    """Return how long a configuration trains."""
+    return int(params["iterations"] or 1)
+
+
 def same_training(params: Params, others: Params) -> bool:
     """Return whether two configurations differ in their iterations alone."""
     return {**params, "iterations": 0} == {**others, "iterations": 0}
@@ -29,11 +34,11 @@ def earlier_stops(point: TrialResult, points: Iterable[TrialResult]) -> list[Tri
         points: All points that the search found.
     """
     known = {
-        _iterations(each.params): each
+        iterations_of(each.params): each
         for each in points
         if each.usable and same_training(each.params, point.params)
     }
-    whole = last = _iterations(point.params)
+    whole = last = iterations_of(point.params)
     found: list[TrialResult] = []
     for iterations in sorted(known, reverse=True):
         if _EARLIEST * whole <= iterations <= _APART * last and len(found) < _MOST:
@@ -69,7 +74,7 @@ def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
     """
     measured = run.measurement
     assert measured is not None
-    factor = iterations / _iterations(run.trial.params)
+    factor = iterations / iterations_of(run.trial.params)
     longer_s = measured.train_time_s * (factor - 1)
     cpu_s = measured.cpu_user_s + measured.cpu_system_s
     more = max(0.0, 1 + measured.cores_used * longer_s / cpu_s) if cpu_s else 1.0
@@ -87,7 +92,3 @@ def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
             cpu_system_s=more * measured.cpu_system_s,
         ),
     )
-
-
-def _iterations(params: Params) -> int:
-    return int(params["iterations"] or 1)
