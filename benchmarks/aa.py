@@ -45,10 +45,10 @@ class Verification:
     def dealt_anew(self, random_: random.Random) -> Verification:
         """Exchange the two runs of each round, or not, at random."""
         changed = random_.choices([False, True], k=len(self.plan.rounds))
-        trials = {self.plan.place(each.number): each for each in self.plan.trials()}
+        trials = {self.plan.places[each.number]: each for each in self.plan.trials()}
         runs = []
         for run in self.runs:
-            turn, index = self.plan.place(run.trial.number)
+            turn, index = self.plan.places[run.trial.number]
             trial = trials[turn, index ^ changed[turn]]
             runs.append(dataclasses.replace(run, trial=trial))
         return Verification(self.plan, tuple(runs))

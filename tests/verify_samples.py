@@ -110,7 +110,7 @@ def simulate(
     noise = random.Random(seed)
     runs = []
     for trial in plan.trials():
-        role = plan.entrants[plan.place(trial.number)[1]].role
+        role = plan.entrants[plan.places[trial.number][1]].role
         factor = 1.0 if role is Role.DEFAULT else speedup
         own = 0.0 if role in (Role.DEFAULT, Role.RUNTIME_ONLY) else gain
         time_s = 100.0 / factor * math.exp(noise.gauss(0, time_noise))

@@ -1,4 +1,4 @@
-"""Plans: rounds, their runs, seeds and looks, and that runs lead back to who and when."""
+"""Plans: rounds, their runs, seeds and looks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.report_samples import make_measurement, make_result
+from tests.report_samples import make_result
 from tests.verify_samples import (
     DEFAULT,
     LONG,
     SEEDS,
-    SHORT,
     make_entrant,
     make_plan,
     make_reference,
-    run_of,
 )
 from tuner.config.schema import VerifyConfig
 from tuner.values.pareto import find_objective
@@ -38,7 +36,7 @@ def make_point(number, accuracy, time_s):
 
 def test_each_round_runs_everything_once_in_turning_order():
     plan = make_plan(make_entrant(1, 50.0), make_entrant(2, 20.0))
-    assert [plan.place(trial.number) for trial in plan.trials()] == [
+    assert [plan.places[trial.number] for trial in plan.trials()] == [
         *((0, 0), (0, 1), (0, 2)),
         *((1, 1), (1, 2), (1, 0)),
         *((2, 2), (2, 0), (2, 1)),
@@ -50,7 +48,7 @@ def test_numbers_are_consecutive_and_lead_back_to_round_and_entrant():
     trials = plan.trials()
     assert [trial.number for trial in trials] == list(range(9))
     for trial in trials:
-        turn, index = plan.place(trial.number)
+        turn, index = plan.places[trial.number]
         assert index in plan.rounds[turn]
         assert trial.params == plan.entrants[index].result.params
         assert trial.kind is TrialKind.VERIFY
@@ -113,7 +111,7 @@ def test_a_round_costs_what_its_runs_do_and_never_less_than_nothing(plan):
     total = 0.0
     for turn in range(len(plan.rounds)):
         earlier = before(plan, turn + 1)
-        own = [each for each in earlier.trials() if earlier.place(each.number)[0] == turn]
+        own = [each for each in earlier.trials() if earlier.places[each.number][0] == turn]
         cost_s = dataclasses.replace(earlier, rounds=earlier.rounds[:-1]).cost_s(plan.rounds[turn])
         assert cost_s == pytest.approx(sum(map(earlier.trial_cost_s, own)))
         assert cost_s > 0
@@ -141,7 +139,7 @@ def test_seeds_are_fresh_each_round_and_the_same_within_it():
     plan = make_plan(make_entrant(1, 50.0), make_entrant(2, 20.0))
     seeds = {}
     for trial in plan.trials():
-        seeds.setdefault(plan.place(trial.number)[0], set()).add(trial.seed)
+        seeds.setdefault(plan.places[trial.number][0], set()).add(trial.seed)
     assert [len(each) for each in seeds.values()] == [1, 1, 1]
     fresh = set.union(*seeds.values())
     assert len(fresh) == 3
@@ -163,7 +161,7 @@ def test_frameworks_take_the_seeds_of_a_study_whatever_its_own(seed):
 
 def shares(plan, index) -> list[float]:
     """Of an entrant's runs, round by round."""
-    return [each.share for each in plan.trials() if plan.place(each.number)[1] == index]
+    return [each.share for each in plan.trials() if plan.places[each.number][1] == index]
 
 
 def test_short_runs_are_whole_with_the_test_split():
@@ -193,10 +191,10 @@ def test_its_first_part_has_recorded_seeds_and_looks():
     plan = make_plan(
         runtime, config=LONG, accuracies=SEEDS, reference=reference, min_iterations=100, rounds=6
     )
-    own = [each for each in plan.trials() if plan.place(each.number)[1] == 1]
+    own = [each for each in plan.trials() if plan.places[each.number][1] == 1]
     assert {each.curve for each in own} == {100}
     assert {each.seed for each in own} == set(reference.seeds)
-    others = [each for each in plan.trials() if plan.place(each.number)[1] == 0]
+    others = [each for each in plan.trials() if plan.places[each.number][1] == 0]
     assert {each.curve for each in others} == {0}
     assert {each.seed for each in others}.isdisjoint(reference.seeds)
 
@@ -213,42 +211,12 @@ def test_a_round_without_the_default_has_whole_runs_for_accuracy_alone():
     plan = make_plan(candidate, rounds=1, config=LONG, accuracies=SEEDS)
     plan = plan.with_round((1, 1)).with_round((1, 1)).with_round((0, 1))
     whole = [each for each in plan.trials() if each.accuracy_only]
-    assert [plan.place(each.number) for each in whole] == [(1, 1)] * 2 + [(2, 1)] * 2
+    assert [plan.places[each.number] for each in whole] == [(1, 1)] * 2 + [(2, 1)] * 2
     assert len({each.seed for each in whole}) == 4
     assert all(each.test and each.share == 1 and each.params == beside.params for each in whole)
     assert shares(plan, 0) == [0.1, 0.1]
     assert plan.timed_rounds(1) == 2
     assert plan.looks(1).candidate_runs == (2, 4, 6)
-    runs = [run_of(each, 20.0, 0.99) for each in plan.trials()]
-    assert [set(each) for (each,) in plan.runs_of(runs)] == [{0, 3}] * 2
-    assert [len(each) for (each,) in plan.whole_runs_of(runs)] == [0, 4]
-
-
-@pytest.mark.parametrize(("changes", "rounds"), [({}, 4), ({"learning_rate": 0.02}, 0)])
-def test_a_part_of_a_training_has_the_pace_that_was_measured_for_it(changes, rounds):
-    beside = SideBySide({**DEFAULT.params, "threads": 1}, 2, 25.0)
-    measured = dataclasses.replace(
-        make_entrant(1, 40.0, Role.NO_LOSS, iterations=8000), beside=beside
-    )
-    part = make_entrant(2, 30.0, Role.NO_LOSS, batch_size=65, iterations=6000, **changes)
-    plan = make_plan(measured, rounds=4, config=LONG, accuracies=SEEDS)
-    plan = plan.with_entrants([dataclasses.replace(part, beside=beside)])
-    assert plan.timed_rounds(2) == rounds
-    assert plan.owes(2) == (plan.times_s([2]) > 0) == (not rounds)
-    used = make_measurement(40.0, cpu_user_s=50.0, cpu_system_s=10.0, cores_used=1.5)
-    runs = [run_of(each, 40.0, None, measurement=used) for each in plan.trials()]
-    (shown,) = plan.runs_of(runs)[2]
-    assert len(shown) == rounds
-    for each in shown.values():
-        assert each.metrics["train_time_s"] == pytest.approx(30.0)
-        assert each.trial.params["iterations"] == 6000
-        assert each.trial.share == pytest.approx(0.1 * 8000 / 6000)
-        assert each.metrics["cpu_user_s"] == pytest.approx(50.0 - 15.0 * 50 / 60)
-        assert each.metrics["cpu_system_s"] == pytest.approx(10.0 - 15.0 * 10 / 60)
-    again = plan.with_round((0, 2))
-    runs = [run_of(each, 40.0, None, measurement=used) for each in again.trials()]
-    (shown,) = again.runs_of(runs)[2]
-    assert shown[4].metrics["train_time_s"] == 40.0, "its own where it ran"
 
 
 def test_trade_offs_run_whole_first_and_then_for_their_rate():
@@ -350,13 +318,3 @@ def test_trade_offs_are_tested_for_no_loss_only_where_there_is_no_candidate():
 def test_an_entrant_is_read_back_as_it_was_written(role):
     entrant = Entrant(make_result(3, 0.985, 20.0), role, stops=(make_result(4, 0.98, 15.0),))
     assert Entrant.from_json(json.loads(json.dumps(entrant.to_json()))) == entrant
-
-
-def test_runs_are_found_by_entrant_and_round():
-    plan = make_plan(make_entrant(1, 50.0), rounds=2, config=SHORT)
-    runs = [run_of(trial, 50.0, 0.98) for trial in plan.trials()]
-    runs[0] = dataclasses.replace(runs[0], status=TrialStatus.CRASHED)
-    stray = run_of(dataclasses.replace(plan.trials()[0], number=99), 50.0, 0.98)
-    found = plan.runs_of([*runs, stray])
-    assert [sorted(each) for (each,) in found] == [[1], [0, 1]]
-    assert found[1][0][0].trial.number == 1

@@ -44,14 +44,14 @@ def outcomes(plan, *accuracies, of_default=0.99, time_s=20.0):
     """Runs of a plan, each entrant but the default with these accuracies round by round."""
     runs = []
     for trial in plan.trials():
-        turn, index = plan.place(trial.number)
+        turn, index = plan.places[trial.number]
         known = accuracies[turn] if index else of_default
         runs.append(run_of(trial, time_s if index else 100.0, known))
     return runs
 
 
 def without(plan, runs, *places):
-    return [run for run in runs if plan.place(run.trial.number) not in places]
+    return [run for run in runs if plan.places[run.trial.number] not in places]
 
 
 # -- times and accuracies -----------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_a_machine_that_slows_down_does_so_for_all():
     """Rounds are compared with themselves: a drift of the machine is no speed-up."""
     plan = make_plan(ONE)
     drifting = [
-        run_of(trial, 100.0 * 1.5 ** plan.place(trial.number)[0], 0.98) for trial in plan.trials()
+        run_of(trial, 100.0 * 1.5 ** plan.places[trial.number][0], 0.98) for trial in plan.trials()
     ]
     versus = summarize(plan, drifting)[1].against_default
     assert versus.speedup.value == pytest.approx(1.0)
@@ -117,7 +117,7 @@ def test_the_default_comes_first_and_the_others_by_time():
     plan = make_plan(ONE, make_entrant(2, 20.0), make_entrant(3, 70.0))
     factor = {0: 1.0, 1: 0.5, 2: 0.2, 3: 0.7}
     runs = [
-        run_of(trial, 100 * factor[plan.place(trial.number)[1]] + turn, 0.98)
+        run_of(trial, 100 * factor[plan.places[trial.number][1]] + turn, 0.98)
         for turn, trial in enumerate(plan.trials())
     ]
     names = [each.name for each in summarize(plan, runs)]
@@ -150,7 +150,7 @@ def test_a_further_run_varies_more_than_the_mean_of_the_runs():
     plan = make_plan(ONE, rounds=5)
     runs = simulate(plan, time_noise=0.05, seed_noise=0.002)
     found = summarize(plan, runs)[1]
-    own = [run for run in runs if plan.place(run.trial.number)[1] == 1]
+    own = [run for run in runs if plan.places[run.trial.number][1] == 1]
     logs = [math.log(run.metrics["train_time_s"]) for run in own]
     quantile = stats.t.ppf(0.975, 4)
     wide = quantile * np.std(logs, ddof=1) * math.sqrt(1 + 1 / 5)
@@ -240,7 +240,7 @@ def test_a_failed_run_is_a_missing_run():
     plan = make_plan(ONE, make_entrant(2, 20.0))
     failed = [
         dataclasses.replace(run, status=TrialStatus.CRASHED)
-        if plan.place(run.trial.number)[1] == 1
+        if plan.places[run.trial.number][1] == 1
         else run
         for run in simulate(plan)
     ]
@@ -252,7 +252,7 @@ def test_a_run_whose_clock_stood_still_is_no_measurement_of_its_time():
     still = make_measurement(0.0)
     runs = [
         dataclasses.replace(run, measurement=still)
-        if plan.place(run.trial.number) in [(1, 1), (2, 1)]
+        if plan.places[run.trial.number] in [(1, 1), (2, 1)]
         else run
         for run in simulate(plan)
     ]
@@ -281,7 +281,7 @@ def test_who_joined_later_is_compared_in_the_rounds_of_its_own():
     runs = [
         run_of(trial, (100.0, 50.0, 40.0)[index] * 2**turn, 0.98)
         for trial in plan.trials()
-        for turn, index in [plan.place(trial.number)]
+        for turn, index in [plan.places[trial.number]]
     ]
     found = {each.name: each.speedup for each in summarize(plan, runs)}
     assert found == pytest.approx({"default": 1.0, "trial 1": 2.0, "trial 2": 2.5})
@@ -360,7 +360,7 @@ def followed(shift=0.0, until=800):
     runs = [
         run_of(
             trial,
-            (100.0, 50.0, 20.0)[plan.place(trial.number)[1]] + turn / 10,
+            (100.0, 50.0, 20.0)[plan.places[trial.number][1]] + turn / 10,
             0.99 + turn / 1e4,
             checkpoints=first_looks(reference, trial.seed, until, shift) if trial.curve else (),
         )
@@ -512,7 +512,7 @@ def test_a_candidate_is_compared_with_what_was_known_of_the_default_then():
     # the default falls in the third round, which the second look does not know
     low = [
         dataclasses.replace(run, test_accuracy=0.9)
-        if plan.place(run.trial.number) == (2, 0)
+        if plan.places[run.trial.number] == (2, 0)
         else run
         for run in runs
     ]
@@ -525,7 +525,7 @@ def test_without_any_accuracy_of_the_default_a_candidate_is_open_until_its_last_
     plan = make_plan(CANDIDATE, config=LONG, rounds=3)
     runs = outcomes(plan, 0.9, 0.9, 0.9)
     runs = without(plan, runs, (0, 0), (1, 0), (2, 0))
-    two = [each for each in runs if plan.place(each.trial.number)[0] < 2]
+    two = [each for each in runs if plan.places[each.trial.number][0] < 2]
     assert Readings(plan, two).verdict(1) is None
     assert Readings(plan, runs).verdict(1) is False
 
@@ -607,7 +607,7 @@ def claims(*losses, role=Role.NO_LOSS, others=Role.NO_LOSS, ruled_out=None):
                 else None,
             )
             for run in blank
-            for index in [plan.place(run.trial.number)[1]]
+            for index in [plan.places[run.trial.number][1]]
         ]
         seen = Readings(dataclasses.replace(plan, accuracies=seeds), runs)
         hits += any(
@@ -658,7 +658,7 @@ def costly(runs, plan, cpu_s: float, memory: float):
             ),
         )
         for run in runs
-        for turn, index in [plan.place(run.trial.number)]
+        for turn, index in [plan.places[run.trial.number]]
         for factor in [1.0 + 0.01 * turn * (1 if index else 2)]
     ]
 

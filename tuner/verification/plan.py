@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,10 +18,10 @@ from typing import Any
 from tuner.config.schema import SEEDS, VerifyConfig
 from tuner.convergence.references import Reference
 from tuner.values.pareto import OBJECTIVES, Objective
-from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult, TrialStatus
+from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
-from tuner.verification.stops import at_stop, for_iterations, iterations_of, same_training
+from tuner.verification.stops import iterations_of, same_training
 
 MIN_ROUNDS = 2
 """Fewer would prove nothing."""
@@ -150,7 +150,7 @@ class Plan:
     def trials(self) -> list[Trial]:
         """Return all runs in order; the same plan always gives the same numbers and seeds."""
         made = (
-            self._trial(number, turn, index) for number, (turn, index) in enumerate(self._places)
+            self._trial(number, turn, index) for number, (turn, index) in enumerate(self.places)
         )
         return [dataclasses.replace(each, time_limit_s=self._patience_s(each)) for each in made]
 
@@ -159,12 +159,9 @@ class Plan:
         return max(_LEAST_PATIENCE_S, _PATIENCE * self.trial_cost_s(trial))
 
     @cached_property
-    def _places(self) -> list[tuple[int, int]]:
+    def places(self) -> list[tuple[int, int]]:
+        """The round and the entrant of each run, by its number."""
         return [(turn, index) for turn, order in enumerate(self.rounds) for index in order]
-
-    def place(self, number: int) -> tuple[int, int]:
-        """Return the round and the entrant of the run with this number."""
-        return self._places[number]
 
     def compares_times(self, turn: int) -> bool:
         """Return whether a round measures times, not the accuracies of runs side by side."""
@@ -172,10 +169,10 @@ class Plan:
 
     def timed_rounds(self, index: int) -> int:
         """Count the rounds in which the pace of an entrant is measured."""
-        known = set(self._of_its_pace(index))
+        known = set(self.of_its_pace(index))
         return sum(0 in order and not known.isdisjoint(order) for order in self.rounds)
 
-    def _of_its_pace(self, index: int) -> list[int]:
+    def of_its_pace(self, index: int) -> list[int]:
         """Return the entrants whose timed runs tell an entrant's pace: itself and others.
 
         Others are candidates that train the same for longer or shorter, in parts as it does.
@@ -324,9 +321,7 @@ class Plan:
     def cost_s(self, order: Sequence[int]) -> float:
         """Estimate the wall time of one more round, in seconds."""
         following = self.with_round(order)
-        costs_s = [
-            following.trial_cost_s(each) for each in following.trials()[len(self._places) :]
-        ]
+        costs_s = [following.trial_cost_s(each) for each in following.trials()[len(self.places) :]]
         if following.compares_times(len(self.rounds)):
             return sum(costs_s)
         beside = self.entrants[order[0]].beside
@@ -351,7 +346,7 @@ class Plan:
 
     def trial_cost_s(self, trial: Trial) -> float:
         """Estimate the wall time of one run, in seconds."""
-        entrant = self.entrants[self.place(trial.number)[1]]
+        entrant = self.entrants[self.places[trial.number][1]]
         default, measured = self.default.measurement, entrant.result.measurement
         assert default is not None
         assert measured is not None
@@ -363,71 +358,3 @@ class Plan:
         if trial.accuracy_only and entrant.beside:
             return entrant.beside.train_s + rest
         return measured.train_time_s * trial.share + rest
-
-    def has_failed(self, index: int, runs: Sequence[TrialResult]) -> bool:
-        """Return whether two runs of a candidate gave no accuracy, so that it is given up."""
-        own = {number for number, (_, entrant) in enumerate(self._places) if entrant == index}
-        ended = [each for each in runs if each.trial.number in own]
-        gave = [
-            each.usable and not (each.trial.test and each.test_accuracy is None) for each in ended
-        ]
-        return gave.count(False) > 1
-
-    def diverged(self, runs: Sequence[TrialResult]) -> frozenset[int]:
-        """Return the entrants of which a run diverged; its other seeds do not tell it all."""
-        return frozenset(
-            self.place(each.trial.number)[1]
-            for each in runs
-            if each.status is TrialStatus.DIVERGED and each.trial.number < len(self._places)
-        )
-
-    def runs_of(self, runs: Sequence[TrialResult]) -> list[list[dict[int, TrialResult]]]:
-        """Return the usable runs of each entrant's points by round, if it compares times.
-
-        Runs of another entrant of the same pace stand for it where it was not in the round. A run
-        of no time at all, as its clock stood still, has none that could be compared.
-        """
-        own: list[dict[int, TrialResult]] = [{} for _ in self.entrants]
-        for run, turn, index in self._placed(runs):
-            if self.compares_times(turn) and run.metrics["train_time_s"] > 0:
-                own[index][turn] = run
-        found = []
-        for index, entrant in enumerate(self.entrants):
-            iterations, *earlier = entrant.iterations
-            same = self._of_its_pace(index)
-            others = [own[each] for each in same if each != index]
-            mine = _at_iterations(iterations, others) | own[index]
-            stops = [_at_iterations(each, [own[other] for other in same]) for each in earlier]
-            found.append([mine, *stops])
-        return found
-
-    def whole_runs_of(
-        self, runs: Sequence[TrialResult]
-    ) -> list[list[list[tuple[int, TrialResult]]]]:
-        """Return the runs that tell the test accuracy of each entrant's points, with rounds."""
-        found: list[list[list[tuple[int, TrialResult]]]] = [
-            [[] for _ in each.points] for each in self.entrants
-        ]
-        for run, turn, index in self._placed(runs):
-            if run.test_accuracy is not None:
-                found[index][0].append((turn, run))
-            stops = self.entrants[index].iterations[1:] if run.trial.accuracy_only else ()
-            for point, iterations in enumerate(stops, 1):
-                if (stop := at_stop(run, iterations)) is not None:
-                    found[index][point].append((turn, stop))
-        return found
-
-    def _placed(self, runs: Sequence[TrialResult]) -> list[tuple[TrialResult, int, int]]:
-        """Return the usable runs in the order of their numbers, each with round and entrant."""
-        known = [each for each in runs if each.usable and each.trial.number < len(self._places)]
-        known.sort(key=lambda each: each.trial.number)
-        return [(each, *self.place(each.trial.number)) for each in known]
-
-
-def _at_iterations(
-    iterations: int, known: Iterable[Mapping[int, TrialResult]]
-) -> dict[int, TrialResult]:
-    """Return runs by round, each as if it stood for so many iterations; later ones prevail."""
-    return {
-        turn: for_iterations(run, iterations) for each in known for turn, run in each.items()
-    }

@@ -20,6 +20,7 @@ from tuner.verification.noninferiority import (
     usual_deviation,
 )
 from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Plan
+from tuner.verification.runs import diverged, failed, timed_runs, whole_runs
 
 _ROUNDED = 1 / math.sqrt(12)  # standard deviation of rounding to whole images, in images
 _HOPE = 0.1  # chance of a proof below which a candidate is given up
@@ -40,12 +41,14 @@ class Readings:
         rounds: Usable runs of each entrant by stop and round, for rounds that compare times.
         whole_runs: Runs of each entrant that tell its test accuracy, by stop, each with its round.
         diverged: Entrants of which a run diverged; nothing is claimed of them.
+        failed: Entrants of which two runs told nothing.
         departure: How the default converges differently at the fastest setting; empty if not.
     """
 
     def __init__(self, plan: Plan, runs: Sequence[TrialResult]) -> None:
-        self.plan, self.rounds = plan, plan.runs_of(runs)
-        self.whole_runs, self.diverged = plan.whole_runs_of(runs), plan.diverged(runs)
+        self.plan, self.rounds = plan, timed_runs(plan, runs)
+        self.whole_runs = whole_runs(plan, runs)
+        self.diverged, self.failed = diverged(plan, runs), failed(plan, runs)
         self.departure = next(filter(None, map(self._departure, range(len(self.rounds)))), "")
 
     def notes(self) -> tuple[str, ...]:

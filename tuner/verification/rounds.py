@@ -292,25 +292,22 @@ class Verification:
 
     def _active(self) -> list[int]:
         """Return the undecided entrants of the campaign that is under way."""
-        runs = self._runs()
-        seen = Readings(self._known, runs)
-        open_ = [index for index in range(1, len(seen.rounds)) if self._is_open(index, seen, runs)]
+        seen = self._seen()
+        open_ = [index for index in range(1, len(seen.rounds)) if self._is_open(index, seen)]
         # the runtime setting waits for others, or for the end
         others = [each for each in open_ if seen.role(each) is not Role.RUNTIME_ONLY]
         return open_ if others else []
 
-    def _is_open(self, index: int, seen: Readings, runs: Sequence[TrialResult]) -> bool:
+    def _is_open(self, index: int, seen: Readings) -> bool:
         """Return whether further rounds of an entrant would tell more."""
         plan, role = self._known, seen.role(index)
         if role is Role.RUNTIME_ONLY:
             return plan.owes(index)
         if role not in CANDIDATES:
             return plan.timed_rounds(index) < plan.max_rounds(index)
-        verdict = seen.verdict(index)
-        if verdict is None:
-            return not plan.has_failed(index, runs)
-        more = seen.is_undecided(index) and not plan.has_failed(index, runs)
-        return verdict and plan.entrants[index].beside is not None and (plan.owes(index) or more)
+        if seen.is_undecided(index) and index not in seen.failed:
+            return True
+        return bool(seen.verdict(index) and plan.entrants[index].beside and plan.owes(index))
 
     def _must_go_on(self, active: Sequence[int]) -> bool:
         """Return whether something is active for more than earlier stops of what is proven.
