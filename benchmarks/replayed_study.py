@@ -144,8 +144,8 @@ class ReplayedStudy:
             config, self.setup, recorded.space, "", records, runs, shown, lambda *_names: known
         )
         self._verification = Verification(
-            config, records, GOALS, [], self.setup.dataset.sizes["test"], strategy.min_iterations,
-            strategy.beside,
+            config, records, GOALS, [], recorded.space.learns_by,
+            self.setup.dataset.sizes["test"], strategy.min_iterations, strategy.beside,
         )  # fmt: skip
         self.loop = StudyLoop(
             config, self.setup, records, strategy, race, default, self._verification,

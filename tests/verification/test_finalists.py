@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.report_samples import make_failed, make_measurement, make_result
-from tests.verify_samples import DEFAULT
+from tests.verify_samples import DEFAULT, LEARNS_BY
 from tuner.config.schema import parse_constraint
 from tuner.values.pareto import find_objective
 from tuner.values.results import front_of
@@ -114,23 +114,29 @@ def test_whatever_was_found_picked_are_distinct_points_of_the_front(rows, most):
     assert set(found) <= front
 
 
+def left_of(points, refuted, learns_by=LEARNS_BY):
+    """Numbers of the points that are worth verifying once one is refuted."""
+    found = promising(
+        points, lambda found: [0.9] * len(found), DEFAULT, [], learns_by=learns_by,
+        tried=[(refuted, False)], sure_s=100.0,
+    )  # fmt: skip
+    return {each.trial.number for each in found}
+
+
+def test_what_learns_otherwise_is_no_part_of_what_was_refuted():
+    refuted = make_result(3, 0.985, 20.0, iterations=900, early_stopping=False)
+    same = make_result(4, 0.985, 10.0, iterations=500, early_stopping=False)
+    other = make_result(5, 0.985, 10.0, iterations=500, early_stopping=True, threads=7)
+    assert left_of([same, other], refuted, (*LEARNS_BY, "early_stopping")) == {5}
+    assert left_of([same, other], refuted) == set(), "if early stopping changed time alone"
+
+
 def test_what_a_lossy_exchange_lost_says_nothing_of_the_exact_one():
     exact = make_result(3, 0.985, 20.0, iterations=500, workers=2, exchange="exact")
     lossy = make_result(4, 0.985, 20.0, iterations=900, workers=2, exchange="fp16")
     wider = make_result(5, 0.985, 20.0, iterations=500, workers=4, exchange="fp16")
     shorter = make_result(6, 0.985, 10.0, iterations=500, workers=2, exchange="fp16")
-
-    def left(refuted):
-        points = promising(
-            [exact, wider, shorter], lambda found: [0.9] * len(found), DEFAULT, [],
-            tried=[(refuted, False)], sure_s=100.0,
-        )  # fmt: skip
-        return {each.trial.number for each in points}
-
-    assert left(lossy) == {3, 5}, "the shorter part of the same loses more"
-    assert left(
-        dataclasses.replace(exact, trial=Trial(7, {**exact.params, "iterations": 900}))
-    ) == {
-        5,
-        6,
-    }
+    longer = dataclasses.replace(exact, trial=Trial(7, {**exact.params, "iterations": 900}))
+    points = [exact, wider, shorter]
+    assert left_of(points, lossy) == {3, 5}, "the shorter part of the same loses more"
+    assert left_of(points, longer) == {5, 6}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.report_samples import make_measurement, make_result
 from tests.verify_samples import (
     DEFAULT,
+    LEARNS_BY,
     LONG,
     SEEDS,
     first_looks,
@@ -80,8 +81,8 @@ class Bench:
     def resume(self):
         """A new session of the same study."""
         self.verification = Verification(
-            self.config, self.folder, GOALS, self.limits, test_images=10_000, min_iterations=100,
-            beside=self.beside,
+            self.config, self.folder, GOALS, self.limits, LEARNS_BY, test_images=10_000,
+            min_iterations=100, beside=self.beside,
         )  # fmt: skip
         self.verification.begin(KnownDefault(DEFAULT, tuple(self.accuracies), self.reference))
 
@@ -216,7 +217,7 @@ def test_without_finalists_nothing_is_verified(folder):
 
 
 def test_before_the_default_is_known_there_is_nothing_to_do(folder):
-    fresh = Verification(TuneConfig(), folder, GOALS, [], 10_000, 100)
+    fresh = Verification(TuneConfig(), folder, GOALS, [], LEARNS_BY, 10_000, 100)
     assert fresh.pending() == []
     assert fresh.next_round([BEST], lambda points: [1.0], AMPLE, last=True) == []
     assert fresh.reserve_s([BEST], lambda points: [1.0]) == 0.0

@@ -36,10 +36,7 @@ class AccuracyCube:
     """
 
     def __init__(self, space: SearchSpace) -> None:
-        self._space = space
-        self._names = [
-            name for name in space.params if name not in space.runtime and name != "iterations"
-        ]
+        self._space, self._names = space, space.learns_by
         self.kinds: list[Lossy] = []
 
     def admit(self, params: Iterable[Params]) -> None:

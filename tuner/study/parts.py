@@ -121,6 +121,7 @@ class Parts:
             self.folder,
             self.objectives,
             self.constraints,
+            self._space.learns_by,
             self.setup.dataset.sizes["test"],
             self.search.min_iterations,
             self.search.beside,

@@ -168,6 +168,11 @@ class SearchSpace:
             if isinstance(param, Choices) and param.runtime
         }
 
+    @property
+    def learns_by(self) -> list[str]:
+        """Names of the params that change what is learned, but for the iterations."""
+        return [name for name in self.params if name not in self.runtime and name != "iterations"]
+
     def completed(self, params: Params) -> dict[str, ParamValue]:
         """Return ``params`` with each choice that earlier ones rule out set to its first value."""
         whole = dict(params)

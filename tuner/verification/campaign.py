@@ -40,12 +40,14 @@ class Aims:
         config: The study's configuration.
         objectives: The study's objectives.
         constraints: Limits of the configurations that are of interest.
+        learns_by: The params that change what is learned, see ``SearchSpace.learns_by``.
         beside: Tells how to measure a point's accuracy side by side with other runs.
     """
 
     config: TuneConfig
     objectives: Sequence[Objective]
     constraints: Sequence[Constraint]
+    learns_by: Sequence[str]
     beside: Beside
 
     @property
@@ -220,6 +222,7 @@ class Campaign:
             self._chances,
             self._plan.default,
             self._aims.constraints,
+            learns_by=self._aims.learns_by,
             tried=[
                 (point, self._seen.verdict(index, stop) is True)
                 for index, each in enumerate(self._plan.entrants)

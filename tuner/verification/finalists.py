@@ -10,6 +10,7 @@ from tuner.values.exchange import lossy
 from tuner.values.pareto import Direction, Objective, hypervolume
 from tuner.values.results import front_of, least_of_interest
 from tuner.values.trial import TrialKind, TrialResult
+from tuner.verification.stops import iterations_of
 
 Chances = Callable[[Sequence[TrialResult]], Sequence[float]]
 """Estimates how likely points are to be proven to lose nothing, 0–1 each."""
@@ -46,6 +47,7 @@ def promising(
     default: TrialResult,
     constraints: Sequence[Constraint],
     *,
+    learns_by: Sequence[str],
     tried: Sequence[tuple[TrialResult, bool]],
     sure_s: float | None,
 ) -> list[TrialResult]:
@@ -59,6 +61,7 @@ def promising(
         chances: Estimates the chances of the points.
         default: Trial 0.
         constraints: Only points that meet them are of interest.
+        learns_by: The params that change what is learned, see ``SearchSpace.learns_by``.
         tried: The candidates so far, and whether each is proven. A shorter part of a refuted one
             loses more.
         sure_s: Shortest training time (s) already known to lose no accuracy; only faster points
@@ -83,7 +86,7 @@ def promising(
         # a part of a proven training may be as good and faster, but never more accurate
         and not any(
             each.params == other.params
-            or (_is_part_of(each, other) and not (proven and for_speed))
+            or (_is_part_of(each, other, learns_by) and not (proven and for_speed))
             for other, proven in tried
         )
     ]
@@ -188,9 +191,9 @@ def _is_allowed(point: TrialResult, constraints: Sequence[Constraint]) -> bool:
     return not any(limit.violation(point.metrics) > 0 for limit in constraints)
 
 
-def _is_part_of(point: TrialResult, other: TrialResult) -> bool:
+def _is_part_of(point: TrialResult, other: TrialResult, learns_by: Sequence[str]) -> bool:
     """Return whether ``other`` trains the same for as long or longer, however fast."""
-    names = ("batch_size", "learning_rate")
-    same = all(point.params.get(name) == other.params.get(name) for name in names)
-    same = same and lossy(point.params) == lossy(other.params)
-    return same and int(point.params["iterations"] or 1) <= int(other.params["iterations"] or 1)
+    mine, others = point.params, other.params
+    same = all(mine.get(name) == others.get(name) for name in learns_by)
+    same = same and lossy(mine) == lossy(others)
+    return same and iterations_of(mine) <= iterations_of(others)
