@@ -24,7 +24,7 @@ from workbench import Workbench, fresh_study, workbench
 
 from tuner.trials.session import WorkerSession
 from tuner.values.results import StudyResult
-from tuner.values.trial import Params, ParamValue, Trial, TrialKind
+from tuner.values.trial import Params, ParamValue, Trial, TrialKind, batch_size_of
 
 ROUNDS = 9
 PROBE_S = 0.5
@@ -46,7 +46,7 @@ def burner() -> Iterator[None]:
 def winner(found: StudyResult, default: Params) -> dict[str, ParamValue]:
     """Return the setting that a study's race crowned at the default's batch size."""
     assert found.runtimes is not None
-    return found.runtimes.fastest(int(default["batch_size"] or 1))
+    return found.runtimes.fastest(batch_size_of(default))
 
 
 def slower(bench: Workbench, quiet: Params, burnt: Params) -> float:

@@ -42,7 +42,7 @@ from tuner.executors.local import LocalExecutor
 from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.reading import evidence_of
 from tuner.trials.session import run_trial
-from tuner.values.trial import Params, Trial, TrialKind
+from tuner.values.trial import Params, Trial, TrialKind, iterations_of
 from tuner.values.verified import Role, Verified
 
 LIVE_SEEDS = 10
@@ -186,17 +186,17 @@ def _speedup(bench: Workbench, params: Params, number: int) -> float:
             for place, each in enumerate(pair)
         }
         logs.append(math.log(rates[id(bench.default)] / rates[id(params)]))
-    iterations = int(bench.default["iterations"] or 1) / int(params["iterations"] or 1)
+    iterations = iterations_of(bench.default) / iterations_of(params)
     return iterations * math.exp(statistics.fmean(logs))
 
 
 def _iteration_s(bench: Workbench, params: Params, number: int) -> float:
     """Measure seconds per iteration, at the default's rate: a training that diverges has none."""
     params = {**params, "learning_rate": bench.default["learning_rate"]}
-    share = min(1.0, RATE_ITERATIONS / int(params["iterations"] or 1))
+    share = min(1.0, RATE_ITERATIONS / iterations_of(params))
     result = run_trial(bench.setup, Trial(number, params, TrialKind.VERIFY, number, share=share))
     assert result.measurement is not None, result.reason
-    return result.metrics["train_time_s"] / int(params["iterations"] or 1)
+    return result.metrics["train_time_s"] / iterations_of(params)
 
 
 def figures(found: Sequence[Claim]) -> dict[str, dict[str, object]]:

@@ -40,7 +40,15 @@ from tuner.trials.session import WorkerSession
 from tuner.values.errors import NoTrialSucceeded, TunerError
 from tuner.values.groups import groups
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
-from tuner.values.trial import Params, ParamValue, Trial, TrialKind, TrialStatus
+from tuner.values.trial import (
+    Params,
+    ParamValue,
+    Trial,
+    TrialKind,
+    TrialStatus,
+    batch_size_of,
+    iterations_of,
+)
 
 DATASET = "mnist_5k"
 RACE_S = 600.0  # so long that the race ends by itself
@@ -54,7 +62,7 @@ Setting = dict[str, ParamValue]
 
 def batch_of(bench: Workbench) -> int:
     """Return the batch size of the default, at which everything is measured."""
-    return int(bench.default["batch_size"] or 1)
+    return batch_size_of(bench.default)
 
 
 @contextlib.contextmanager
@@ -189,7 +197,7 @@ def compare(name: str, rounds: int, seconds: float, *, every: bool) -> dict[str,
             finalists = fastest_of_each_layout(settings_of(bench), raced.ranked(batch), 1)
         measure_in_turns(measured, finalists, rounds)
         measured_s, known = time.monotonic() - began_s, measured.map
-        cores, whole = len(bench.setup.cores), int(bench.default["iterations"] or 1)
+        cores, whole = len(bench.setup.cores), iterations_of(bench.default)
     chosen = raced.fastest(batch)
     paces = [known.pace_s(each, batch) for each in known.settings_of(None)]
     others = [each for each in raced.settings_of(None) if each not in known.probed]

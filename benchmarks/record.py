@@ -34,7 +34,14 @@ from tuner.trials.session import WorkerSession
 from tuner.values.ranges import Choices, Range
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import ParamValue, Trial, TrialKind, TrialResult
+from tuner.values.trial import (
+    ParamValue,
+    Trial,
+    TrialKind,
+    TrialResult,
+    batch_size_of,
+    iterations_of,
+)
 
 TABLES = Path(__file__).parent / "tables"
 PROBE_S = 0.4
@@ -95,7 +102,7 @@ class Recorder:
         settings = [each for each in every_setting(self.space) if each not in known]
         with WorkerSession(self.setup, self.default) as session:
             # the first start reads everything from the disk, which no later one does
-            self._probe(session, self.default, int(self.default["batch_size"] or 1), 3)
+            self._probe(session, self.default, batch_size_of(self.default), 3)
         for index, setting in enumerate(settings):
             print(f"pace {index + 1} of {len(settings)}: {setting}", flush=True)
             self._record_setting(setting)
@@ -105,7 +112,7 @@ class Recorder:
         params = {**self.default, **setting}
         iteration_s: dict[str, float] = {}
         with WorkerSession(self.setup, params) as session:
-            first = self._probe(session, params, int(self.default["batch_size"] or 1), 3)
+            first = self._probe(session, params, batch_size_of(self.default), 3)
             if not first.usable or first.measurement is None:
                 fault = f"{first.status.value}: {first.reason}"
                 self.table["faults"].append({"setting": setting, "reason": fault})
@@ -153,7 +160,7 @@ class Recorder:
         axes = map(round, self._axis("batch_size", grid)), self._axis("learning_rate", grid)
         places = [each for each in itertools.product(*axes) if each not in known]
         alone = Composition(self.space, runtimes)
-        most = images * int(self.default["iterations"] or 1) * int(self.default["batch_size"] or 1)
+        most = images * iterations_of(self.default) * batch_size_of(self.default)
         executor = LocalExecutor(self.setup)
         running: dict[Future[TrialResult], tuple[int, float]] = {}
         while places or running:

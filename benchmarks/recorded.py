@@ -26,7 +26,7 @@ from tuner.values.pareto import OBJECTIVES, hypervolume
 from tuner.values.ranges import Choices, Range
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params
+from tuner.values.trial import Params, batch_size_of, iterations_of
 
 TABLES = Path(__file__).parent / "tables"
 GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
@@ -73,7 +73,7 @@ class Recorded:
         self.max_iterations = max(
             int(point[0]) for curve in self._grid.values() for point in curve
         )
-        iterations = min(int(self.default["iterations"] or 1), self.max_iterations)
+        iterations = min(iterations_of(self.default), self.max_iterations)
         self.default["iterations"] = iterations
         self.space = self._space(table, dataset)
         iterations_range = self.space.params["iterations"]
@@ -130,7 +130,7 @@ class Recorded:
 
     def pace(self, params: Params) -> float:
         """Seconds an iteration truly takes."""
-        batch = int(params["batch_size"] or 1)
+        batch = batch_size_of(params)
         return self.paces.pace_s(self.setting(params), batch)
 
     def started_s(self, params: Params) -> float:
@@ -145,7 +145,7 @@ class Recorded:
         learnt = ("batch_size", "learning_rate")
         if self._default_curve and all(params[each] == self.default[each] for each in learnt):
             return 1 - self._error(self._default_curve, iterations)
-        b_low, b_high, b_part = _between(self.batches, float(params["batch_size"] or 1))
+        b_low, b_high, b_part = _between(self.batches, float(batch_size_of(params)))
         r_low, r_high, r_part = _between(self.rates, float(params["learning_rate"] or 1))
         log_error = 0.0
         for batch, b_weight in ((b_low, 1 - b_part), (b_high, b_part)):
@@ -180,7 +180,7 @@ class Recorded:
         for params in points:
             if self.space.refusal(params):
                 continue
-            iterations, batch = int(params["iterations"] or 1), int(params["batch_size"] or 1)
+            iterations, batch = iterations_of(params), batch_size_of(params)
             pace, fastest = self.pace(params), self.paces.fastest(batch)
             best = self.paces.pace_s(fastest, batch)
             time_s = iterations * (best if pace <= alike * best else pace)
@@ -208,7 +208,7 @@ class Recorded:
 
     def truth(self, params: Params) -> tuple[float, float]:
         """Training time, seconds, and accuracy that some params truly have."""
-        iterations = int(params["iterations"] or 1)
+        iterations = iterations_of(params)
         return iterations * self.pace(params), self.accuracy(params, iterations)
 
     def loses_nothing(self, params: Params, default: Params, margin: float) -> bool:
@@ -217,7 +217,7 @@ class Recorded:
 
     def fastest_s(self, default: Params, margin: float = 0.0) -> float:
         """Least true training time of what was recorded and loses no more than a margin, s."""
-        batch = int(default["batch_size"] or 1)
+        batch = batch_size_of(default)
         found: list[Params] = [{**default, **self.paces.fastest(batch)}]
         found += [each for each in self.points if not self.space.refusal(each)]
         lossless = (each for each in found if self.loses_nothing(each, default, margin))

@@ -29,6 +29,7 @@ from tuner.values.trial import (
     TrialKind,
     TrialResult,
     TrialStatus,
+    iterations_of,
 )
 
 TIME_NOISE = 0.03
@@ -187,7 +188,7 @@ def _result(
     """Return a worker's answer after so many iterations in so many seconds."""
     whole = done >= trained_iterations(trial)
     if trial.share < 1:  # projected to all of the iterations
-        time_s *= int(trial.params["iterations"] or 1) / done
+        time_s *= iterations_of(trial.params) / done
     needed = [each.name for each in dataclasses.fields(Measurement) if each.default is MISSING]
     # all that has no default is a number
     figures: Any = {**dict.fromkeys(needed, 0), "train_time_s": time_s, **measured}

@@ -13,7 +13,7 @@ import statistics
 from dataclasses import dataclass
 
 from tuner.convergence.references import Reference
-from tuner.values.trial import Checkpoint, TrialResult, TrialStatus
+from tuner.values.trial import Checkpoint, TrialResult, TrialStatus, iterations_of
 
 _MIN_COMPARED = 2  # looks of the first part at which a reference must hold
 
@@ -117,7 +117,7 @@ def first_part(result: TrialResult) -> TrialResult:
     """Return the part of the default that was trained, as a training of its own."""
     measured = result.measurement
     assert measured is not None
-    asked = int(result.trial.params["iterations"] or 1)
+    asked = iterations_of(result.trial.params)
     factor = result.iterations / asked if result.trial.projected else 1.0
     params = {**result.trial.params, "iterations": result.iterations}
     return dataclasses.replace(

@@ -22,7 +22,14 @@ from tuner.values.distributions import upper_quantile
 from tuner.values.errors import ConfigError
 from tuner.values.exchange import lossy
 from tuner.values.quality import ACCURACY, Quality
-from tuner.values.trial import ENDED_ITSELF, Checkpoint, Params, TrialResult, TrialStatus
+from tuner.values.trial import (
+    ENDED_ITSELF,
+    Checkpoint,
+    Params,
+    TrialResult,
+    TrialStatus,
+    iterations_of,
+)
 
 _NOT_THE_FRAMEWORK = ("python", "numpy", "lua")  # versions that may differ
 _MAX_COMPARED = 6  # looks of a first part that are compared, the latest ones
@@ -240,7 +247,7 @@ class Reference:
         extrapolated from its own first part; no time comes from a reference.
         """
         assert result.measurement is not None
-        asked, ended = int(result.trial.params["iterations"] or 1), self.iterations
+        asked, ended = iterations_of(result.trial.params), self.iterations
         # the figures of a share are projected to all iterations already
         counted = asked if result.trial.projected else result.iterations
         by_itself = f"stopped after {ended} iterations: {ENDED_ITSELF}" if ended < asked else ""

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.trials.watch import Listener
-from tuner.values.trial import Measurement, Trial, TrialResult, TrialStatus
+from tuner.values.trial import Measurement, Trial, TrialResult, TrialStatus, iterations_of
 
 _RATE_S = 5.0  # for about this long, the rate of a disturbed long run is measured again
 
@@ -126,7 +126,7 @@ def run_undisturbed(
 
 def _at_rate_of(result: TrialResult, before: Measurement, again: Measurement) -> TrialResult:
     """Return a result whose training took ``again`` in place of ``before``."""
-    asked = int(result.trial.params["iterations"] or 1)
+    asked = iterations_of(result.trial.params)
     trained = result.iterations / asked if result.trial.projected else 1.0
     saved_s = trained * (before.train_time_s - again.train_time_s)
     factor = again.train_time_s / before.train_time_s if before.train_time_s else 1.0

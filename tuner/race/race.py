@@ -27,7 +27,7 @@ from tuner.values.exchange import exact_only
 from tuner.values.ranges import Range
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, group_size, nodes_of
+from tuner.values.trial import Params, ParamValue, batch_size_of, group_size, nodes_of
 
 _SLACK = 1.3  # settings slower than the best by this factor at every batch size are dropped
 _PLAINLY = 1.5  # slower by this factor at the first batch size: the others are not even tried
@@ -283,7 +283,7 @@ class Race:
     @property
     def batch_sizes(self) -> list[int]:
         """The default's own first, then the range's ends, and its middle if far from the first."""
-        own = int(self.default["batch_size"] or 1)
+        own = batch_size_of(self.default)
         sizes = self.space.params["batch_size"]
         assert isinstance(sizes, Range)
         between = round((sizes.low * sizes.high) ** 0.5)

@@ -15,7 +15,7 @@ from tuner.search.places import AccuracyCube
 from tuner.values.exchange import Lossy, group_of, lossy
 from tuner.values.quality import ACCURACY, Quality
 from tuner.values.ranges import Range
-from tuner.values.trial import Params, ParamValue, TrialResult
+from tuner.values.trial import Params, ParamValue, TrialResult, batch_size_of, iterations_of
 
 _DRAWN = 192  # candidates at random, each time
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
@@ -78,7 +78,7 @@ class Candidate:
     @property
     def batch_size(self) -> int:
         """Samples an iteration."""
-        return int(self.part["batch_size"] or 1)
+        return batch_size_of(self.part)
 
     def params(self, iterations: float) -> dict[str, ParamValue]:
         """Return the params of the trial, for so many iterations."""
@@ -174,7 +174,7 @@ class CandidateSource:
         again = [(self._cube.part(each.params), 0) for each in known.results]
         for part, length in (*self._starts(), *again):
             kind = lossy(part)
-            if kind is None or kind in self._kinds(int(part["batch_size"] or 1), exact=exact):
+            if kind is None or kind in self._kinds(batch_size_of(part), exact=exact):
                 yield self._candidate(part, lanes, length)
 
     def _starts(self) -> list[tuple[_Part, int]]:
@@ -186,7 +186,7 @@ class CandidateSource:
         for point in (*self._space.start_points(self._default), self._default):
             part = self._cube.part(point)
             _, longest = found.get(str(part), (part, 0))
-            found[str(part)] = part, max(longest, int(point["iterations"] or 1))
+            found[str(part)] = part, max(longest, iterations_of(point))
         return [(part, min(longest, self.max_iterations)) for part, longest in found.values()]
 
     def _kinds(self, batch_size: int, *, exact: bool) -> list[Lossy]:
@@ -203,7 +203,7 @@ class CandidateSource:
 
     def _candidate(self, part: _Part, lanes: int, length: int = 0) -> Candidate:
         """Return a candidate at the fastest setting, or with several lanes at that of one core."""
-        batch = int(part["batch_size"] or 1)
+        batch = batch_size_of(part)
         beside = lanes > 1 and lossy(part) is None
         composed = self._composition
         setting = composed.on_one_core(batch) if beside else composed.fastest(part)
@@ -255,7 +255,7 @@ class CandidateSource:
         done: dict[tuple[float, ...], int] = {}
         for params in (*(each.trial.params for each in known.results), *known.flying):
             place = self._cube.place(params)
-            done[place] = max(done.get(place, 0), int(params["iterations"] or 1))
+            done[place] = max(done.get(place, 0), iterations_of(params))
         return done
 
     @staticmethod

@@ -23,7 +23,14 @@ from tuner.values.exchange import Lossy, lossy
 from tuner.values.pareto import Direction, Objective, pareto_front
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus, group_size
+from tuner.values.trial import (
+    Params,
+    ParamValue,
+    TrialResult,
+    TrialStatus,
+    batch_size_of,
+    group_size,
+)
 
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
 _MIN_GAIN = 1.2  # in trainings per second, from which on several run side by side
@@ -93,11 +100,11 @@ class Composition:
 
     def fastest(self, params: Params) -> dict[str, ParamValue]:
         """Return the first of ``settings`` for the batch size and the exchange of ``params``."""
-        return self.settings(int(params["batch_size"] or 1), lossy(params))[0]
+        return self.settings(batch_size_of(params), lossy(params))[0]
 
     def pace_s(self, params: Params) -> float:
         """Return the seconds per iteration that ``params`` take at their fastest setting."""
-        return self.runtimes.pace_s(self.fastest(params), int(params["batch_size"] or 1))
+        return self.runtimes.pace_s(self.fastest(params), batch_size_of(params))
 
     def _thrifty(
         self, settings: Sequence[dict[str, ParamValue]], batch_size: int
@@ -148,7 +155,7 @@ class Composition:
         return [each for each in self._points(result) if not self.space.refusal(each.params)]
 
     def _points(self, result: TrialResult) -> Iterator[TrialResult]:
-        batch, kind = int(result.params["batch_size"] or 1), lossy(result.params)
+        batch, kind = batch_size_of(result.params), lossy(result.params)
         own = {name: result.params[name] for name in self.space.runtime}
         places = itertools.count(1)
         for setting in self.settings(batch, kind) if self.runtimes.settings_of(kind) else ():
@@ -172,7 +179,7 @@ class Composition:
     ) -> TrialResult:
         measured = result.measurement
         assert measured is not None
-        batch = int(result.params["batch_size"] or 1)
+        batch = batch_size_of(result.params)
         point = result.checkpoints[index]
         pace_s = time_s / max(point.iteration, 1)
         memory = self._ratio(self.runtimes.peak_memory, setting, result, batch)

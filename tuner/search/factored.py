@@ -20,7 +20,15 @@ from tuner.search.strategy import Probe, Races, Stop, Train, View
 from tuner.values.exchange import lossy
 from tuner.values.results import front_of, timed
 from tuner.values.runtime_map import PaceProbe
-from tuner.values.trial import Params, ParamValue, SideBySide, TrialResult, TrialStatus
+from tuner.values.trial import (
+    Params,
+    ParamValue,
+    SideBySide,
+    TrialResult,
+    TrialStatus,
+    batch_size_of,
+    iterations_of,
+)
 
 _MAX_TURN_SHARE = 1 / 3  # of the time left to search, at most, for a turn of the race
 _FAULTS_OF_SETTING = (TrialStatus.INVALID, TrialStatus.CRASHED, TrialStatus.LEFT_PROCESSES)
@@ -94,17 +102,17 @@ class FactoredSearch:
         )
 
     def _at_once(self, params: Params) -> int:
-        return self._composition.at_once(int(params["batch_size"] or 1), self._cores)
+        return self._composition.at_once(batch_size_of(params), self._cores)
 
     def beside(self, point: TrialResult) -> SideBySide | None:
         """Return how to measure accuracies side by side; ``None`` if not worth it."""
         lanes = self._at_once(point.params)
         if lanes == 1 or lossy(point.params):
             return None
-        batch = int(point.params["batch_size"] or 1)
+        batch = batch_size_of(point.params)
         setting = self._composition.on_one_core(batch)
         pace_s = self._race.known.pace_s(setting, batch)
-        train_s = int(point.params["iterations"] or 1) * pace_s
+        train_s = iterations_of(point.params) * pace_s
         return SideBySide({**point.params, **setting}, lanes, train_s)
 
     def _race_on(self, view: View) -> Probe:
@@ -167,7 +175,7 @@ class FactoredSearch:
         known.add_run(
             PaceProbe(
                 setting,
-                int(result.params["batch_size"] or 1),
+                batch_size_of(result.params),
                 measured.train_time_s / max(result.iterations, 1),
                 measured.peak_memory_bytes,
                 measured.cores_used,

@@ -20,7 +20,7 @@ from tuner.search.places import AccuracyCube
 from tuner.values.quality import ACCURACY, MIN_ERROR, Quality
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import TrialResult
+from tuner.values.trial import TrialResult, iterations_of
 from tuner.verification.noninferiority import LookPlan, usual_deviation
 
 _Array = np.typing.NDArray[np.float64]
@@ -267,5 +267,5 @@ class Outlook:
 
     def _predict(self, points: Sequence[TrialResult]) -> tuple[_Array, _Array]:
         places = np.array([self._cube.place(each.params) for each in points])
-        lengths = np.array([[float(each.params["iterations"] or 1)] for each in points])
+        lengths = np.array([[float(iterations_of(each.params))] for each in points])
         return self._model.predict(places, lengths, stops=True)

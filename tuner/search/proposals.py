@@ -11,7 +11,7 @@ from tuner.search.curves import CurveModel, front_gain
 from tuner.search.derived import Composition
 from tuner.search.places import AccuracyCube
 from tuner.values.results import least_of_interest
-from tuner.values.trial import Params, ParamValue
+from tuner.values.trial import Params, ParamValue, iterations_of
 
 _NEARLY = 0.9  # of the worth; less would prolong trainings beyond what is of interest
 _BESIDE = 0.25  # weight of the front's gain where there is an aim
@@ -135,7 +135,7 @@ class Proposer:
         """Return the training times and accuracies that running trials are predicted to add."""
         found: list[tuple[float, float]] = []
         for each in known.flying:
-            passed = grid[grid <= int(each["iterations"] or 1)]
+            passed = grid[grid <= iterations_of(each)]
             mean, _ = self._model.predict(np.array([self._cube.place(each)]), passed[None, :])
             times = self._composition.pace_s(each) * passed
             scores = [known.quality.score_of_log_error(error) for error in mean[0].tolist()]

@@ -22,7 +22,14 @@ from tuner.values.errors import RuntimeUnavailable
 from tuner.values.exchange import lossy
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
+from tuner.values.trial import (
+    Trial,
+    TrialKind,
+    TrialResult,
+    TrialStatus,
+    batch_size_of,
+    iterations_of,
+)
 
 _RACE_OF_LEFT = 1 / 3  # largest part of the time left, for the race before a whole default
 _WHOLE_OF_LEFT = 0.5  # the same for the default itself, at the fastest setting
@@ -218,9 +225,9 @@ class DefaultTrial:
         self._progress.phase("race", "which runtime settings train fastest")
         left_s = self._schedule.left_s(self._folder.elapsed_s)
         race.run(_RACE_OF_LEFT * left_s)
-        batch = int(params["batch_size"] or 1)
+        batch = batch_size_of(params)
         setting = race.known.fastest(batch, lossy(params))
-        train_s = int(params["iterations"] or 1) * race.known.pace_s(setting, batch)
+        train_s = iterations_of(params) * race.known.pace_s(setting, batch)
         left_s = self._schedule.left_s(self._folder.elapsed_s)
         if train_s > _WHOLE_OF_LEFT * left_s:
             return None

@@ -37,7 +37,7 @@ from tuner.study.schedule import Schedule
 from tuner.study.trial_runs import TrialRuns
 from tuner.trials.session import TrialSetup
 from tuner.values.results import timed
-from tuner.values.trial import Trial, TrialResult
+from tuner.values.trial import Trial, TrialResult, batch_size_of, iterations_of
 from tuner.verification.rounds import Verification
 
 _PERSISTENT = 0.3  # least persistence at which stops luckier than their neighbours are sought
@@ -249,7 +249,7 @@ class StudyLoop:
             test_images=self._setup.dataset.sizes["test"],
             val_images=self._setup.dataset.sizes["validation"],
             sure_s=sure_s,
-            images=float(int(params["iterations"] or 1) * int(params["batch_size"] or 1)),
+            images=float(iterations_of(params) * batch_size_of(params)),
             looks=self._verification.next_looks(),
             noise=self._outlook.noise,
             margin=0.0 if self._for_accuracy else self._config.verify.margin(quality),
@@ -349,9 +349,9 @@ class StudyLoop:
         target = self._target()
         if target is None or self._outlook.persistence < _PERSISTENT:
             return 0, 0
-        batch = int(params["batch_size"] or 1)
+        batch = batch_size_of(params)
         first, last = (round(share * target.images / batch) for share in _PART_OF_INTEREST)
-        return first, min(last, int(params["iterations"] or 1))
+        return first, min(last, iterations_of(params))
 
     def _rivals(self) -> tuple[tuple[float, float], ...]:
         """Return the times and accuracies that a trial must keep up with.

@@ -31,7 +31,7 @@ from tuner.trials.setup import (
 from tuner.values.addresses import without_password
 from tuner.values.errors import BudgetTooSmall, ConfigError, StorageError
 from tuner.values.space import Default, SearchSpace
-from tuner.values.trial import Params
+from tuner.values.trial import Params, iterations_of
 
 
 def results_place(config: TuneConfig) -> tuple[str, Path]:
@@ -94,7 +94,7 @@ def load_space(config: TuneConfig, dataset: Dataset | None = None) -> SearchSpac
         return space
     default = space.default(config.dataset.name, config.model).params
     if config.goal != "no_loss":
-        space = space.with_longer(round(LONGER * int(default["iterations"] or 1)))
+        space = space.with_longer(round(LONGER * iterations_of(default)))
     prior = [space.completed({**default, **point}) for point in config.prior]
     for given, point in zip(config.prior, prior, strict=True):
         refusal = space.refusal(point)

@@ -20,7 +20,7 @@ from tuner.trials.setup import claim_cores, host_facts
 from tuner.values.errors import NoTrialSucceeded
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, Trial, TrialKind, TrialResult
+from tuner.values.trial import Params, Trial, TrialKind, TrialResult, batch_size_of
 
 _RACE_S = 60.0  # to race for the setting of the recording, which affects no figure
 _KILL_S = 7 * 86400.0
@@ -113,7 +113,7 @@ def _fast_setting(
         tell=progress.task,
     )
     race.run(_RACE_S)
-    return race.known.fastest(int(default["batch_size"] or 1))
+    return race.known.fastest(batch_size_of(default))
 
 
 def _trained(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.schema import BudgetConfig
-from tuner.values.trial import Trial, TrialKind
+from tuner.values.trial import Trial, TrialKind, iterations_of
 
 _MIN_TRIALS = 3  # the default and two others, however little time the default leaves
 _MIN_TRIAL_S = 3.0  # with less time left, a search trial would be nothing but set-up
@@ -69,7 +69,7 @@ class Schedule:
         if self.baseline == "full":
             return self._first(params, 1.0, None, _FULL_LIMIT_S)
         if part or self.baseline == "projected":
-            iterations = int(params["iterations"] or 1)
+            iterations = iterations_of(params)
             share = min(1.0, max(_MIN_PART, _MIN_PART_ITERATIONS / iterations))
             limit_s = self.budget.default_share * time_s
         return self._first(params, share, limit_s, kill_s)

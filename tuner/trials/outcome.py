@@ -20,6 +20,7 @@ from tuner.values.trial import (
     TrialKind,
     TrialResult,
     TrialStatus,
+    iterations_of,
 )
 
 Failure = tuple[TrialStatus, str]
@@ -155,7 +156,7 @@ def _measurement(seen: Observation) -> Measurement:
     log, usage, limits = seen.log, seen.usage, seen.limits
     factor = 1.0
     if seen.trial.share < 1:
-        factor = int(seen.trial.params["iterations"] or 1) / max(log.iteration, 1)
+        factor = iterations_of(seen.trial.params) / max(log.iteration, 1)
     return Measurement(
         setup_time_s=log.setup_time_s or 0.0,
         train_time_s=log.train_time_s * factor,

@@ -24,7 +24,7 @@ from tuner.datasets.provide import SPLITS, Dataset
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ProtocolError
 from tuner.values.quality import ACCURACY, Quality
-from tuner.values.trial import Checkpoint, Trial, TrialKind
+from tuner.values.trial import Checkpoint, Trial, TrialKind, iterations_of
 
 PROTOCOL = 1
 REQUEST, EVENTS, STOP = "trial.json", "events.jsonl", "stop"
@@ -84,7 +84,7 @@ def marks_of(trial: Trial) -> list[int]:
         return []
     if trial.share < 1 and not trial.curve:
         return [iterations]
-    whole = checkpoint_grid(int(trial.params["iterations"] or 1), trial.curve)
+    whole = checkpoint_grid(iterations_of(trial.params), trial.curve)
     marks = set(trial.test_at) or {*whole, *fine_grid(*trial.finely)}
     return [*sorted(mark for mark in marks if mark < iterations), iterations]
 
@@ -96,7 +96,7 @@ def tests_every_mark(trial: Trial) -> bool:
 
 def trained_iterations(trial: Trial) -> int:
     """Return the iterations a trial really trains: its share of them, at least one."""
-    exact = int(trial.params["iterations"] or 1) * trial.share
+    exact = iterations_of(trial.params) * trial.share
     return max(1, math.ceil(round(exact, 6)))  # a rounding error must not add an iteration
 
 

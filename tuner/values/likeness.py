@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.values.errors import ConfigError
-from tuner.values.trial import Params, ParamValue
+from tuner.values.trial import Params, ParamValue, batch_size_of, iterations_of
 
 TRAINING_IMAGES = {"mnist": 55_000, "cifar10": 45_000}
 """Training images of the shipped data sets that others may be like."""
@@ -40,7 +40,7 @@ class Likeness:
             params: The default for the shipped data set.
             entries: Entries of the search space: the iterations stay at or above their lowest.
         """
-        batch, iterations = int(params["batch_size"] or 1), int(params["iterations"] or 1)
+        batch, iterations = batch_size_of(params), iterations_of(params)
         epochs = batch * iterations / TRAINING_IMAGES[self.like]
         cut = min(batch, self.images)
         same = round(epochs * self.images / cut)

@@ -10,7 +10,7 @@ from tuner.values.groups import Group, groups
 from tuner.values.pareto import Objective, hypervolume, pareto_front
 from tuner.values.quality import ACCURACY, Quality
 from tuner.values.runtime_map import RuntimeMap
-from tuner.values.trial import TrialResult
+from tuner.values.trial import TrialResult, batch_size_of
 from tuner.values.verified import Answers, Verified, answers_of
 
 _POOR = 5.0  # times the default's error
@@ -125,14 +125,14 @@ class StudyResult:
         """The pace of groups of processes at the default's batch size; empty if none ran."""
         if self.runtimes is None or self.default is None:
             return []
-        return groups(self.runtimes, int(self.default.params["batch_size"] or 1))
+        return groups(self.runtimes, batch_size_of(self.default.params))
 
     @property
     def lossy_kinds(self) -> list[Lossy]:
         """The lossy exchanges that were worth searching at the default's batch size."""
         if self.runtimes is None or self.default is None:
             return []
-        return self.runtimes.lossy_kinds(int(self.default.params["batch_size"] or 1))
+        return self.runtimes.lossy_kinds(batch_size_of(self.default.params))
 
     @property
     def points(self) -> tuple[TrialResult, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tuner.values.exchange import Lossy, lossy
-from tuner.values.trial import Interval, Params, ParamValue, TrialStatus
+from tuner.values.trial import Interval, Params, ParamValue, TrialStatus, batch_size_of
 
 _MIN_SPREAD = 0.01  # relative; two probes that happen to agree do not prove a better precision
 _INTERPOLATION = 0.05  # relative error that a straight line between two batch sizes may have
@@ -279,7 +279,7 @@ class RuntimeMap:
         """
         for setting in self.probed:
             if all(params.get(name) == value for name, value in setting.items()):
-                return self.probed_s(setting, int(params["batch_size"] or 1))
+                return self.probed_s(setting, batch_size_of(params))
         return 0.0
 
     def was_probed(self, setting: Params, batch_size: int) -> bool:

@@ -21,7 +21,7 @@ from tuner.values.errors import ConfigError
 from tuner.values.likeness import Likeness
 from tuner.values.ranges import Choices, Range, Suggests, check_cases, check_keys, read_param
 from tuner.values.shares import with_nodes
-from tuner.values.trial import Params, ParamValue
+from tuner.values.trial import Params, ParamValue, batch_size_of, iterations_of
 
 _BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
 _SMALLER_BATCH = 4  # times smaller than the default's, for another start point
@@ -228,10 +228,10 @@ class SearchSpace:
         yield {
             **default,
             "learning_rate": min(_BOLDER_RATE * own, rate.high),
-            "iterations": int(_FEWER_ITERATIONS * int(default["iterations"] or 1)),
+            "iterations": int(_FEWER_ITERATIONS * iterations_of(default)),
         }
         assert isinstance(sizes, Range)
-        batch = int(default["batch_size"] or 1)
+        batch = batch_size_of(default)
         smaller = max(int(sizes.low), batch // _SMALLER_BATCH)
         if smaller < batch:
             fallen = max(own * (smaller / batch) ** 0.5, rate.low)

@@ -31,6 +31,16 @@ def text_of(value: ParamValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def batch_size_of(params: Params) -> int:
+    """Return how many samples an iteration trains on."""
+    return int(params["batch_size"] or 1)
+
+
+def iterations_of(params: Params) -> int:
+    """Return how many iterations are trained."""
+    return int(params["iterations"] or 1)
+
+
 def group_size(params: Params) -> int:
     """Return how many processes train together: ``workers`` on each of ``nodes``."""
     return int(params.get("workers") or 1) * nodes_of(params)
@@ -337,7 +347,7 @@ class TrialResult:
         """
         measured = self.measurement
         assert measured is not None
-        share = self.iterations / int(self.trial.params["iterations"] or 1)
+        share = self.iterations / iterations_of(self.trial.params)
         factor = 1.0 if self.trial.projected else 1 / share
         return dataclasses.replace(
             self,

@@ -7,7 +7,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tuner.config.paper import PaperConfig, PaperRow
-from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
+from tuner.values.trial import (
+    Params,
+    ParamValue,
+    TrialResult,
+    TrialStatus,
+    batch_size_of,
+    iterations_of,
+)
 
 _MIB = 2**20
 
@@ -156,8 +163,8 @@ class PaperResult:
         """Return a figure of time, CPU or memory."""
         measured = result.measurement
         assert measured is not None
-        iterations = int(result.params["iterations"] or 1)
-        images = iterations * int(run.params["batch_size"] or 1)
+        iterations = iterations_of(result.params)
+        images = iterations * batch_size_of(run.params)
         train_s = measured.train_time_s
         user, system, iowait = (
             measured.cpu_user_pct,
@@ -197,5 +204,5 @@ class PaperResult:
 
 def _per_worker(run: PaperRun) -> tuple[str, float, ParamValue]:
     workers = int(run.params.get("workers") or 1)
-    batch_size = int(run.params.get("batch_size") or 1)
+    batch_size = batch_size_of(run.params)
     return run.row.of, batch_size / workers, run.params.get("threads")
