@@ -53,7 +53,7 @@ def test_of_a_module_that_is_missing_the_interpreter_is_told():
 )
 def test_a_name_in_braces_without_a_range_is_told(tmp_path, ranges, names):
     argv = ("python", "train.py", "--lr={lr=0.1}", "{batch}", "{seed}", "{}")
-    program = Program(argv=argv, folder=tmp_path, params=read_params(ranges, None))
+    program = Program(argv=argv, folder=tmp_path, params=read_params(ranges, None, 2))
     said = rangeless(program)
     assert [each.partition("}")[0] for each in said] == [
         f"the program gets {{{name}" for name in names

@@ -13,7 +13,7 @@ from tuner.wrap.param_search import ParamSearch
 from tuner.wrap.params import ParamSpace, read_params
 
 SPACE = read_params(
-    {"lr": "log(1e-4, 1)", "batch": "choice(16, 32, 64, 128)", "epochs": "int(1, 10)"}, None
+    {"lr": "log(1e-4, 1)", "batch": "choice(16, 32, 64, 128)", "epochs": "int(1, 10)"}, None, 2
 )
 
 
@@ -70,7 +70,7 @@ def test_start_points_come_first():
 
 
 def test_it_ends_when_all_params_were_tried():
-    space = read_params({"batch": "choice(16, 32)", "epochs": "int(1, 2)"}, None)
+    space = read_params({"batch": "choice(16, 32)", "epochs": "int(1, 2)"}, None, 2)
     runs = []
     while (params := ParamSearch(space, Goal(), 0.8, runs).next()) is not None:
         assert len(runs) < 4
@@ -107,7 +107,7 @@ def test_memory_is_minimised_whatever_the_time():
         used = {"params": params, "memory": params["rows"] * 2**20, "accuracy": reached}
         return run(1000.0 / params["rows"], number=number, **used)
 
-    space = read_params({"rows": "int(1, 200)"}, None)
+    space = read_params({"rows": "int(1, 200)"}, None, 2)
     runs = [trained_in({"rows": 100}, 1)]
     for number in range(2, 22):
         search = ParamSearch(space, Goal(), 0.9, runs, Objective.MEMORY)

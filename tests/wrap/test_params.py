@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.command import fixture_tuner  # noqa: F401 - a fixture
+from tuner.measure import parse_cores
 from tuner.values.errors import ConfigError
 from tuner.values.ranges import Choices, Range
 from tuner.wrap.params import fill, is_spec, read_params
@@ -29,6 +31,7 @@ def test_ranges_come_from_the_command_line():
             "net": "choice(small, large)",
         },
         None,
+        2,
     ).params
     assert params == {
         "lr": Range(1e-4, 0.1, integer=False, log=True),
@@ -44,7 +47,7 @@ def test_ranges_come_from_the_command_line():
 def test_a_file_has_the_keys_of_a_search_space_and_the_command_line_replaces_them(tmp_path):
     file = tmp_path / "tuner.yaml"
     file.write_text(FILE)
-    space = read_params({"lr": "log(1e-3, 1)"}, file)
+    space = read_params({"lr": "log(1e-3, 1)"}, file, 2)
     assert space.params["lr"] == Range(1e-3, 1.0, integer=False, log=True)
     assert space.params["net"] == Choices({"": ("small", "large")}, runtime=False)
     assert (space.default, space.start) == ({"lr": 0.5}, ({"lr": 0.03, "net": "small"},))
@@ -59,14 +62,14 @@ def test_params_that_change_the_time_alone_are_apart(tmp_path):
         "default: {loaders: 2, lr: 0.01}\n"
         "start: [{lr: 0.02}]"
     )
-    space = read_params({"workers": "choice(1, 2)"}, file)
+    space = read_params({"workers": "choice(1, 2)"}, file, 2)
     assert {*space.params} == {"lr"}
     assert space.timed == {"loaders": (0, 2), "workers": (1, 2)}
     assert space.start == ({"lr": 0.02},)
     setting = {"workers": 2, "lr": 0.1, "threads": 1}
     assert space.part_of(setting) == {"lr": 0.1}
     assert space.values_in(setting) == {"workers": 2, "lr": 0.1}
-    assert not read_params({"workers": "choice(1, 2)"}, None)
+    assert not read_params({"workers": "choice(1, 2)"}, None, 2)
     own = space.with_own(("--workers", "{workers=4}")).default
     assert own == {"workers": 4, "loaders": 2, "lr": 0.01}
 
@@ -74,7 +77,7 @@ def test_params_that_change_the_time_alone_are_apart(tmp_path):
 def test_workers_can_change_more_than_the_time(tmp_path):
     file = tmp_path / "tuner.yaml"
     file.write_text("params: {workers: {type: int, low: 1, high: 4, affects: accuracy}}")
-    space = read_params({}, file)
+    space = read_params({}, file, 2)
     assert ({*space.params}, space.timed) == ({"workers"}, {})
 
 
@@ -83,7 +86,7 @@ def test_workers_can_change_more_than_the_time(tmp_path):
 )
 def test_what_changes_the_time_alone_is_a_list(name, spec):
     with pytest.raises(ConfigError, match="affects the time alone; list its values"):
-        read_params({name: spec}, None)
+        read_params({name: spec}, None, 2)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +103,7 @@ def test_what_changes_the_time_alone_is_a_list(name, spec):
 )
 def test_a_wrong_range_gets_one_line(spec, said):
     with pytest.raises(ConfigError) as told:
-        read_params({"lr": spec}, None)
+        read_params({"lr": spec}, None, 2)
     assert said in str(told.value)
     assert "\n" not in str(told.value)
 
@@ -138,7 +141,7 @@ def test_a_wrong_file_gets_one_line(tmp_path, text, said):
     file = tmp_path / "tuner.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as told:
-        read_params({}, file)
+        read_params({}, file, 2)
     assert said in str(told.value)
     assert "\n" not in str(told.value)
 
@@ -184,7 +187,7 @@ def test_the_programs_own_values_are_written_as_they_stand():
 
 
 def test_the_commands_own_values_are_known():
-    space = read_params({"lr": "log(1e-3, 1)", "net": "choice(a, b)"}, None)
+    space = read_params({"lr": "log(1e-3, 1)", "net": "choice(a, b)"}, None, 2)
     assert space.with_own(["run", "{lr=5e-1}", "{net}", "{x=1}"]).default == {"lr": 0.5}
 
 
@@ -199,7 +202,7 @@ def test_the_commands_own_values_are_known():
     ],
 )
 def test_what_stands_on_the_command_line_is_no_yaml(spec, values):
-    assert read_params({"x": spec}, None).params["x"] == Choices({"": values}, runtime=False)
+    assert read_params({"x": spec}, None, 2).params["x"] == Choices({"": values}, runtime=False)
 
 
 def test_conditional_params_are_as_in_a_search_space(tmp_path):
@@ -211,13 +214,22 @@ params:
 default: {net: small, width: 8}
 start: [{net: large, width: 64}, {width: 16}]
 """)
-    space = read_params({}, file)
+    space = read_params({}, file, 2)
     assert space.start == ({"net": "large", "width": 64}, {"net": "small", "width": 16})
 
 
+def test_no_more_than_the_cpus_of_a_run_are_offered(tmp_path, tuner):
+    parts = "{type: categorical, choices: up_to_cores}"
+    (tmp_path / "tuner.yaml").write_text(f"params: {{parts: {parts}}}\nstart: [{{parts: 2}}]")
+    core, *_ = parse_cores("")
+    done = tuner("wrap", "--cores", str(core), "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.endswith("tuner.yaml: start: parts must be one of 1, got 2\n"), done.stderr
+
+
 def test_values_are_rounded_unless_that_leaves_the_range():
-    space = read_params({"lr": "uniform(0.12345, 0.5)"}, None)
+    space = read_params({"lr": "uniform(0.12345, 0.5)"}, None, 2)
     assert space.rounded({"lr": 0.234567}) == {"lr": 0.235}
     assert space.rounded({"lr": 0.123456}) == {"lr": 0.123456}
-    narrow = read_params({"x": "uniform(1000, 1001)", "y": "log(1e-5, 1)"}, None)
+    narrow = read_params({"x": "uniform(1000, 1001)", "y": "log(1e-5, 1)"}, None, 2)
     assert narrow.rounded({"x": 1000.12345, "y": 1.23456e-05}) == {"x": 1000.12, "y": 1.23e-05}

@@ -17,7 +17,7 @@ from tuner.wrap.request import Request
 from tuner.wrap.schedule import Schedule
 from tuner.wrap.window import Window
 
-PARAMS = read_params({"epochs": "int(1, 10)"}, None)
+PARAMS = read_params({"epochs": "int(1, 10)"}, None, 2)
 FASTER = {"OMP_NUM_THREADS": 1}
 
 

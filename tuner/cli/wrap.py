@@ -212,11 +212,12 @@ def _is_file(path: Path) -> bool:
 
 
 def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
+    from tuner.trials.setup import core_sets
     from tuner.wrap.knobs import parse_knob
     from tuner.wrap.objective import read_objective
     from tuner.wrap.params import FILE, read_params
     from tuner.wrap.program import Program
-    from tuner.wrap.request import Request
+    from tuner.wrap.request import Request, option
 
     if options.budget is not None and not 0 < options.budget < float("inf"):
         raise ConfigError(f"--budget must be seconds above 0, got {options.budget:g}")
@@ -235,7 +236,9 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
             raise ConfigError(f"--{name} {text!r} is no regular expression: {error}") from None
     folder, argv = Path.cwd(), tuple(options.command)
     beside = (folder / FILE, *((folder / each).parent / FILE for each in argv))
-    params = read_params(ranges, next(filter(_is_file, beside), None))
+    executor = _executor(options)
+    cores = len(core_sets(executor, option)[0])
+    params = read_params(ranges, next(filter(_is_file, beside), None), cores)
     program = Program(
         argv=argv,
         folder=folder,
@@ -251,7 +254,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
         program=program,
         objective=objective,
         budget_s=options.budget or 0.0,
-        executor=_executor(options),
+        executor=executor,
         knobs=tuple(map(parse_knob, options.knob)),
         without=tuple(options.without),
         output=Path(_at_home(options.output)),

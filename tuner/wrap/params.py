@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,20 +87,21 @@ def is_spec(text: str) -> bool:
     return bool(_SPEC.fullmatch(text))
 
 
-def read_params(specs: Mapping[str, str], file: Path | None) -> ParamSpace:
+def read_params(specs: Mapping[str, str], file: Path | None, cores: int) -> ParamSpace:
     """Return the params that the command line and a file describe.
 
     Args:
         specs: Ranges by name: ``log``, ``uniform``, ``int`` or ``logint`` with the lowest and the
             highest value, or ``choice`` with all values. They replace those of the file.
         file: A ``tuner.yaml``; ``None`` without one.
+        cores: CPUs of a run: the highest number that ``up_to_cores`` offers.
 
     Raises:
         ConfigError: If something cannot be read.
     """
     raw = _read_file(file) if file else {}
     entries = {**raw.get("params", {}), **{name: _entry(name, specs[name]) for name in specs}}
-    all_params = {name: _param(name, entry) for name, entry in entries.items()}
+    all_params = {name: _param(name, entry, cores) for name, entry in entries.items()}
     params = {name: each for name, each in all_params.items() if not _is_timed(each)}
     timed = {
         name: each.values({})
@@ -153,7 +153,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     return dict(raw)
 
 
-def _param(name: Any, entry: Any) -> Range | Choices:
+def _param(name: Any, entry: Any, cores: int) -> Range | Choices:
     named = isinstance(name, str) and re.fullmatch(_NAME, name, re.ASCII) and name != SEED
     if not named:
         raise ConfigError(f"{name!r} is no name of a param; use letters, digits and _, not seed")
@@ -161,7 +161,7 @@ def _param(name: Any, entry: Any) -> Range | Choices:
         raise ConfigError(f"param {name} must be a table such as {{type: int, low: 1, high: 9}}")
     try:
         affects = {"affects": "time" if name == WORKERS else "accuracy", **entry}
-        param = read_param(name, affects, cores=os.cpu_count() or 1)
+        param = read_param(name, affects, cores)
     except ConfigError as error:
         raise _of_param(error) from error
     if affects["affects"] == "time" and (isinstance(param, Range) or param.given):
