@@ -303,8 +303,10 @@ def recommend_program(
         proven; ``None`` if accuracy was not read), ``assurance`` (in words), ``params``,
         ``environment`` (variables to set), ``objective``, ``gain`` (how many times less of it is
         needed) and ``speedup`` (how many times as fast it is), both with their intervals,
-        ``evidence`` as of ``recommend``, ``stale`` (whether it was measured on another machine,
-        or with other files than the newest study of the program) and ``note`` (which of these).
+        ``all_disturbed`` (whether other work on the machine disturbed every run of the proof;
+        ``None`` if that is not on record), ``evidence`` as of ``recommend``, ``stale`` (whether it
+        was measured on another machine, or with other files than the newest study of the program)
+        and ``note`` (which of these).
 
     Raises:
         NothingRecommended: If no setting of it is proven to be better.

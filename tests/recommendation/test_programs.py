@@ -42,6 +42,13 @@ def test_the_newest_study_with_a_proof_answers():
     assert (found["stale"], found["note"]) == (False, None)
 
 
+@pytest.mark.parametrize("disturbed", [True, False, None])
+def test_whether_other_work_disturbed_the_whole_proof_is_told(disturbed):
+    found = recommend_program("train.py", [record(all_disturbed=disturbed)])
+    assert found["all_disturbed"] is disturbed
+    assert recommend_program("train.py", [record()])["all_disturbed"] is None, "of older studies"
+
+
 EDITED = {"files": {"train.py": "v2"}}
 ELSEWHERE = {"machine": {**FRONT["machine"], "kernel": "another"}}
 

@@ -21,7 +21,7 @@ STUDIES = {
     "slow.py": {**FRONT, "proven": False},
     "odd.py": {**FRONT, "speedup": None},
     "quote": {**FRONT, "environment": {"A": "it's"}},
-    "small.py": {**FRONT, **LESS_MEMORY},
+    "small.py": {**FRONT, **LESS_MEMORY, "all_disturbed": True},
 }
 
 
@@ -48,12 +48,14 @@ def test_what_was_proven_for_a_program_is_answered(client):
     assert answer["speedup"] == {"value": 1.5, "low": 1.2, "high": 1.8}
     assert answer["evidence"]["study_run_id"]
     assert (answer["stale"], answer["note"]) == (False, None)
+    assert answer["all_disturbed"] is None, "of a study that did not tell"
 
 
 def test_an_answer_is_of_the_objective_that_is_asked_for(client):
     answer = client.get("/v1/programs/small.py", objective="memory").json()
     assert (answer["objective"], answer["gain"]["value"]) == ("memory", 4.0)
     assert answer["speedup"]["value"] == 0.4
+    assert answer["all_disturbed"] is True
     assert client.get("/v1/programs/small.py", objective="speed").status_code == 422
 
 

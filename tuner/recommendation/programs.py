@@ -41,9 +41,11 @@ def recommend_program(
         ``program``, ``command`` (with the setting, for a shell), ``no_loss`` (whether that is
         proven; ``None`` if accuracy was not read), ``assurance``, ``params``, ``environment``,
         ``objective``, ``gain`` (how many times less of it is needed) and ``speedup`` (how many
-        times as fast it is), both with their intervals, ``evidence``, ``stale`` (whether it was
-        measured on another machine, or with other files than the newest study) and ``note``
-        (which of these, in words; ``None`` if it is not stale).
+        times as fast it is), both with their intervals, ``all_disturbed`` (whether other work on
+        the machine disturbed every run of the proof; ``None`` if that is not on record),
+        ``evidence``, ``stale`` (whether it was measured on another machine, or with other files
+        than the newest study) and ``note`` (which of these, in words; ``None`` if it is not
+        stale).
 
     Raises:
         NothingRecommended: If there is no study, or it proved no setting.
@@ -79,6 +81,7 @@ def recommend_program(
         "objective": objective.value,
         "gain": _interval(found.get("gain", found["speedup"])),
         "speedup": _interval(found["speedup"]),
+        "all_disturbed": found.get("all_disturbed"),
         "evidence": {
             "study_run_id": record.run_id,
             "run_ids": list(record.run_ids.values()),

@@ -323,6 +323,10 @@ class ProgramAnswer(BaseModel):
     objective: Literal["time", "cpu", "memory"] = Field(description="what it needs less of")
     gain: Ratio = Field(description="how many times less of the objective it needs")
     speedup: Ratio = Field(description="how many times as fast it is, whatever the objective")
+    all_disturbed: bool | None = Field(
+        description="whether other work on the machine disturbed every run of the proof; null if "
+        "that is not on record"
+    )
     evidence: Proof
     stale: bool = Field(
         description="whether it was measured on another machine, or with other files than the "
