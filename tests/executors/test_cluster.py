@@ -288,6 +288,19 @@ def test_nodes_of_another_kind_are_not_used(config, setup):
         RayExecutor(config, setup, "another", say=lambda _: None, check=lambda: None)
 
 
+def test_a_slot_that_cannot_be_sent_to_its_node_is_not_waited_for(config, setup):
+    class Unsendable(NodeSlot):
+        held = threading.Lock()
+
+    end = time.monotonic() + 60
+
+    def check() -> None:
+        assert time.monotonic() < end, "it waits for a slot that will never open"
+
+    with pytest.raises(RuntimeUnavailable, match=r"can run trials: node \w{8}: TypeError: "):
+        RayExecutor(config, setup, "any", say=lambda _: None, check=check, slot=Unsendable)
+
+
 def test_nodes_that_would_measure_wrongly_are_not_used(config, cluster, setup, tmp_path):
     nice = add_machine(cluster, tmp_path / "nice", RAY_worker_niceness="15")
     said: list[str] = []

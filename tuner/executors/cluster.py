@@ -25,6 +25,8 @@ from tuner.executors.team import Member, NodeLost, Team, end
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.trial import Params, Trial, TrialResult, TrialStatus, nodes_of
 
+_Places = tuple[Sequence[Any], Any]
+"""Where Ray puts the slots of a team, and their placement group, if they have one."""
 _MAX_SLOTS = 512
 _LOOK_S = 10.0  # between two checks for new nodes
 _TICK_S = 0.25
@@ -298,48 +300,33 @@ class RayExecutor:
 
     def _open_slot(self, node: str, rank: tuple[int, int]) -> None:
         """Open a slot on a node."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        place = NodeAffinitySchedulingStrategy(node, soft=False)
-        self._open(f"node {node[:8]}", [place], rank)
+        self._open(f"node {node[:8]}", 1, rank, lambda: _on(node))
 
     def _open_team(self, size: int, rank: tuple[int, int]) -> None:
         """Open slots on so many different nodes at once, so that two studies cannot block them."""
-        import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        bundle = {"CPU": float(len(self._setup.cores))}
-        placement = ray.util.placement_group([bundle] * size, strategy="STRICT_SPREAD")
-        places = [PlacementGroupSchedulingStrategy(placement, index) for index in range(size)]
-        self._open(f"{size} nodes", places, rank, placement)
+        self._open(f"{size} nodes", size, rank, lambda: _apart(size, len(self._setup.cores)))
 
     def _open(
-        self, name: str, places: Sequence[Any], rank: tuple[int, int], placement: Any = None
+        self, name: str, size: int, rank: tuple[int, int], places: Callable[[], _Places]
     ) -> None:
-        """Open slots at these places, which takes as long as the installation there."""
-        import ray
-
-        remote: Any = ray.remote(self._slot)
-        actors = [
-            remote.options(
-                num_cpus=len(self._setup.cores),
-                max_concurrency=2,  # one runs a trial, one can cancel it
-                scheduling_strategy=place,
-            ).remote(self._told, self._setup.marker)
-            for place in places
-        ]
-        self._actors += actors
-        refusal, team = "", None
+        """Open so many slots at places, which takes as long as the installation there."""
+        refusal, team, placement = "", None, None
+        actors = list[Any]()
         try:
+            each_at, placement = places()
+            actors += map(self._start, each_at)
             team = self._team(name, actors, rank, placement)
-        except RuntimeUnavailable as error:
+        except Exception as error:  # whatever it is: it would be waited for without end
             refusal = str(error)
-            end(actors, placement)
+            if not isinstance(error, RuntimeUnavailable):
+                refusal = f"{name}: {type(error).__name__}: {reason_of(error)}"
+            with contextlib.suppress(Exception):  # as the first fault is the one to tell
+                end(actors, placement)
         with self._changed:
             self._opening -= 1
             if team:
                 self._free.append(team)
-            elif placement is not None and self._team_size() < len(places):
+            elif self._most > 1 and self._team_size() < size:
                 self._teams -= 1
                 self._look_for_nodes(at_once=True)
             else:
@@ -347,6 +334,19 @@ class RayExecutor:
             self._changed.notify_all()
         if refusal and not self._cancelled:
             self._say(f"not used: {refusal}")
+
+    def _start(self, place: Any) -> Any:
+        """Start the actor of a slot."""
+        import ray
+
+        remote: Any = ray.remote(self._slot)
+        actor = remote.options(
+            num_cpus=len(self._setup.cores),
+            max_concurrency=2,  # one runs a trial, one can cancel it
+            scheduling_strategy=place,
+        ).remote(self._told, self._setup.marker)
+        self._actors.append(actor)
+        return actor
 
     def _team(
         self, name: str, actors: Sequence[Any], rank: tuple[int, int], placement: Any
@@ -414,6 +414,22 @@ class RayExecutor:
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._own:
             ray.shutdown()
+
+
+def _on(node: str) -> _Places:
+    """Return the place on a node."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return [NodeAffinitySchedulingStrategy(node, soft=False)], None
+
+
+def _apart(size: int, cpus: int) -> _Places:
+    """Return places with so many CPUs each, on different nodes."""
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    placement = ray.util.placement_group([{"CPU": float(cpus)}] * size, strategy="STRICT_SPREAD")
+    return [PlacementGroupSchedulingStrategy(placement, index) for index in range(size)], placement
 
 
 def _teams_of(size: int, rooms: Sequence[int]) -> int:
