@@ -18,10 +18,10 @@ from typing import Any
 from tuner.config.schema import SEEDS, VerifyConfig
 from tuner.convergence.references import Reference
 from tuner.values.pareto import OBJECTIVES, Objective
-from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult
+from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult, iterations_of
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
-from tuner.verification.stops import iterations_of, same_training
+from tuner.verification.stops import same_training
 
 MIN_ROUNDS = 2
 """Fewer would prove nothing."""

@@ -16,11 +16,6 @@ _APART = 0.88  # of the iterations of the next later one, at most
 _EARLIEST = 0.5  # of the iterations of the one whose runs tell of them
 
 
-def iterations_of(params: Params) -> int:
-    """Return how long a configuration trains."""
-    return int(params["iterations"] or 1)
-
-
 def same_training(params: Params, others: Params) -> bool:
     """Return whether two configurations differ in their iterations alone."""
     return {**params, "iterations": 0} == {**others, "iterations": 0}
