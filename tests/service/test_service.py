@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 import requests
 from fastapi import Request, Response
+from mlflow import MlflowClient
 from playwright.sync_api import sync_playwright
 from starlette.datastructures import URL
 
+from tests.conftest import MLFLOW, add_database
 from tests.report_samples import make_grouped, make_study
 from tests.served import Service, keep, served_here
 from tuner.api import recommend
@@ -37,7 +39,7 @@ from tuner.service.liveness import judge_health
 from tuner.service.page import render_page
 from tuner.service.records import RecordCache, Snapshot
 from tuner.service.server import TOKEN, serve
-from tuner.tracking import CROSS, connect, load_everything
+from tuner.tracking import CROSS, Tracker, connect, load_everything
 from tuner.tracking.store import STUDY_TAG
 from tuner.values.errors import ConfigError, StorageAway
 from tuner.values.verified import Verified
@@ -591,6 +593,74 @@ def test_a_study_that_ends_meanwhile_is_found(store, tmp_path):
     records.refresh()
     assert records.current.fault
     assert len(records.current.studies) == 2, "what was read before stands"
+
+
+def test_a_front_that_is_missing_is_asked_for_once_until_its_study_ends(tmp_path, monkeypatch):
+    uri = add_database(tmp_path, MLFLOW)
+    keep(tmp_path)
+    names = {"experiment": "caffe-mnist", "study_id": "0badbeef", "name": "0badbeef"}
+    cut_short = Tracker(uri, tmp_path, tags={"fingerprint": "x"}, params={}, **names)
+    asked: list[str] = []
+    ask = MlflowClient.download_artifacts
+
+    def note(client, run_id, *further):
+        asked.append(run_id)
+        return ask(client, run_id, *further)
+
+    monkeypatch.setattr(MlflowClient, "download_artifacts", note)
+    records = RecordCache(uri)
+    for _ in range(3):
+        records.refresh()
+    assert asked.count(cut_short.run_id) == 1
+    assert (len(records.current.studies), records.current.damaged) == (1, {})
+    front = tmp_path / "front.json"
+    front.write_text(front.read_text().replace(make_study().study_id, "0badbeef"))
+    cut_short.finish([front], {})
+    records.refresh()
+    assert len(records.current.studies) == 2
+
+
+def test_artifacts_that_are_away_are_not_taken_for_nothing(tmp_path, home):
+    uri = add_database(tmp_path, MLFLOW)
+    keep(tmp_path)
+    mlruns, elsewhere = tmp_path / "mlruns", tmp_path / "unmounted"
+    mlruns.rename(elsewhere)
+    why = f"the artifacts of MLflow store {uri} cannot be read: there is no folder {mlruns}"
+    with pytest.raises(StorageAway) as told:
+        recommend(framework="caffe", output=str(tmp_path))
+    assert str(told.value) == why
+    with served_here(make_app(uri, Jobs(home / "jobs"), refresh_s=0.1)) as running:
+        for path in ("/v1/recommendations", "/v1/programs/train.py", "/v1/pareto"):
+            reply = running.get(path)
+            assert (reply.status_code, reply.headers["Retry-After"]) == (503, "60")
+            assert reply.json()["detail"] == f"nothing is known yet: {why}"
+        elsewhere.rename(mlruns)
+        end = time.monotonic() + 20
+        while running.get("/v1/recommendations").status_code != 200:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+
+def test_a_study_whose_front_is_away_stops_no_other_and_is_tried_again(tmp_path):
+    uri = add_database(tmp_path, MLFLOW)
+    keep(tmp_path)
+    records = RecordCache(uri)
+    records.refresh()
+    keep(tmp_path, framework="theano", study_id="77aa00bb")
+    (new,) = {*(tmp_path / "mlruns").iterdir()} - {
+        tmp_path / "mlruns" / each.run_id for each in records.current.studies
+    }
+    front = new / "artifacts" / "front.json"
+    front.rename(new / "kept")
+    front.symlink_to(front)  # a file system that fails
+    records.refresh()
+    assert len(records.current.studies) == 1
+    (why,) = records.current.damaged.values()
+    assert "Too many levels of symbolic links" in why
+    front.unlink()
+    (new / "kept").rename(front)
+    records.refresh()
+    assert (len(records.current.studies), records.current.damaged) == (2, {})
 
 
 def test_a_data_set_is_known_by_what_was_asked_for_too(tmp_path):

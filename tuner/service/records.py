@@ -137,6 +137,10 @@ class RecordCache:
         here = ThisMachine(self.framework_path)
         stale: set[str] = set()
         for each in sorted(found.values(), key=lambda study: -study.ended):
+            if each.away:
+                damaged[each.run_id] = each.away
+            if not each.has_front:
+                continue
             sound = self._read.get(each.run_id) is each and each.run_id not in self.current.damaged
             try:
                 if each.program:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
+from tuner.storage.databases import fault_of
 from tuner.tracking.store import (
     DRIFT_FOUND_TAG,
     DRIFT_TAG,
@@ -23,7 +26,8 @@ from tuner.tracking.store import (
     one_line,
     search_runs,
 )
-from tuner.values.errors import StorageError
+from tuner.values.addresses import without_password
+from tuner.values.errors import StorageAway, StorageError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -48,13 +52,14 @@ class StudyRecord:
     Attributes:
         uri: Address it was read from.
         run_id: Id of the parent run.
-        front: Content of its ``front.json``.
+        front: Content of its ``front.json``; empty if it has none, as it was cut short.
         run_ids: Run id of each trial by its name, such as ``verify-0003``.
         ended: When the study was last written, seconds since the epoch.
         requested: Name of the requested data set; another one may have been used in its place.
         drift: How jobs broke what the study promised, in words; empty if none did.
         drift_found: When that was found, seconds since the epoch, as a text.
         program: Name of the user's program that was tuned; empty for a framework.
+        away: Why it cannot be told whether it has a front; empty if it can.
     """
 
     uri: str
@@ -66,6 +71,12 @@ class StudyRecord:
     drift: str = ""
     drift_found: str = ""
     program: str = ""
+    away: str = ""
+
+    @property
+    def has_front(self) -> bool:
+        """Whether there is anything to answer from, damaged or not."""
+        return self.front != {}
 
 
 def _reader(uri: str) -> MlflowClient | None:
@@ -88,8 +99,7 @@ def load_results(uri: str, framework: str, dataset: str) -> list[StudyRecord]:
         if experiment is None:
             return []
         parents = search_runs(client, experiment.experiment_id, _STUDIES)
-        records = [_record(client, uri, parent) for parent in parents]
-    return [each for each in records if each is not None]
+        return _with_front([_record(client, uri, parent) for parent in parents])
 
 
 def load_programs(uri: str, program: str) -> list[StudyRecord]:
@@ -111,8 +121,7 @@ def load_programs(uri: str, program: str) -> list[StudyRecord]:
             return []
         parents = search_runs(client, experiment.experiment_id, _STUDIES)
         own = [each for each in parents if each.data.tags.get("program") == program]
-        records = [_record(client, uri, each) for each in own]
-    return [each for each in records if each is not None]
+        return _with_front([_record(client, uri, each) for each in own])
 
 
 def newest_experiment(uri: str) -> str | None:
@@ -134,14 +143,14 @@ def newest_experiment(uri: str) -> str | None:
 def load_everything(
     uri: str, known: Mapping[str, StudyRecord] | None = None
 ) -> dict[str, StudyRecord]:
-    """Return all studies with a front, of any framework or program, by the id of their run.
+    """Return all studies, of any framework or program, by the id of their run.
 
     Args:
         uri: MLflow's tracking address.
         known: Result of an earlier call; studies not written since are not read again.
 
     Raises:
-        StorageError: If the store cannot be used.
+        StorageError: If the store cannot be used, or no front can be reached.
     """
     client = _reader(uri)
     if client is None:
@@ -151,12 +160,25 @@ def load_everything(
         for experiment in client.search_experiments():
             for parent in search_runs(client, experiment.experiment_id, _STUDIES):
                 record = (known or {}).get(parent.info.run_id)
-                if record is None or record.ended != _ended(parent):
+                if record is None or record.away or record.ended != _ended(parent):
                     record = _record(client, uri, parent)
                 elif any(getattr(record, name) != value for name, value in _told(parent).items()):
                     record = dataclasses.replace(record, **_told(parent))
-                if record is not None:
-                    found[record.run_id] = record
+                found[record.run_id] = record
+    _with_front(found.values())
+    return found
+
+
+def _with_front(records: Iterable[StudyRecord]) -> list[StudyRecord]:
+    """Return the studies that have a front.
+
+    Raises:
+        StorageAway: If there is none, and one cannot be reached: "nothing" would be wrong.
+    """
+    found = [each for each in records if each.has_front]
+    away = next(filter(None, (each.away for each in records)), "")
+    if away and not found:
+        raise StorageAway(away)
     return found
 
 
@@ -168,15 +190,18 @@ def _told(parent: Run) -> dict[str, Any]:
     return {name: parent.data.tags.get(tag, "") for name, tag in _TOLD.items()}
 
 
-def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord | None:
-    """Return the study of a parent run; ``None`` if it has no front."""
-    told = _told(parent)
-    front = _read_front(client, parent, PROGRAM_FRONT if told["program"] else _FRONT)
-    if front is None:
-        return None
-    children = children_of(client, parent.info.experiment_id, parent.info.run_id)
-    runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
-    return StudyRecord(uri, parent.info.run_id, front, runs, _ended(parent), **told)
+def _record(client: MlflowClient, uri: str, parent: Run) -> StudyRecord:
+    """Return the study of a parent run."""
+    told, runs = _told(parent), dict[str, str]()
+    try:
+        front = _read_front(client, parent, PROGRAM_FRONT if told["program"] else _FRONT)
+    except StorageAway as error:
+        front, told["away"] = None, str(error)
+    if front is not None:
+        children = children_of(client, parent.info.experiment_id, parent.info.run_id)
+        runs = {child.data.tags.get(TRIAL_TAG, ""): child.info.run_id for child in children}
+    run_id, ended = parent.info.run_id, _ended(parent)
+    return StudyRecord(uri, run_id, {} if front is None else front, runs, ended, **told)
 
 
 def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any]]:
@@ -202,19 +227,45 @@ def load_fronts(uri: str, framework: str, newest: int = 8) -> list[dict[str, Any
             max_results=newest,
             order_by=["attributes.start_time DESC"],
         )
-    fronts = [_read_front(client, each) for each in parents]
+        fronts = list[dict[str, Any] | None]()
+        for each in parents:
+            with contextlib.suppress(StorageAway):  # a study can begin without it
+                fronts.append(_read_front(client, each))
     return [each for each in fronts if each is not None]
 
 
 def _read_front(client: MlflowClient, parent: Run, name: str = _FRONT) -> dict[str, Any] | None:
-    from mlflow.exceptions import MlflowException
+    """Return a study's front; ``None`` if it has none, as it was cut short.
 
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
+    Raises:
+        StorageAway: If that cannot be told.
+        StorageError: If it must not be read.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
             path = client.download_artifacts(parent.info.run_id, name, scratch)
+        except PermissionError as error:
+            raise StorageError(f"{error.filename} cannot be read: {error.strerror}") from error
+        except Exception as error:  # each kind of artifact store has errors of its own
+            if why := _why_away(client, parent, name):
+                store = f"MLflow store {without_password(client.tracking_uri)}"
+                raise StorageAway(f"the artifacts of {store} cannot be read: {why}") from error
+            return None
+        try:
             front: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-            return front
-    except PermissionError as error:
-        raise StorageError(f"{error.filename} cannot be read: {error.strerror}") from error
-    except (MlflowException, OSError, ValueError, RecursionError):
-        return None  # a study that was cut short has none
+        except (OSError, ValueError, RecursionError):  # half-written, or no file
+            return None
+        return front
+
+
+def _why_away(client: MlflowClient, parent: Run, name: str) -> str:
+    """Return why a run's artifact cannot be reached; empty if the run has none of this name."""
+    place = urlsplit(parent.info.artifact_uri)
+    folder = Path(unquote(place.path)).parent.parent  # of all runs of the experiment
+    if place.scheme in ("", "file") and not folder.is_dir():
+        return f"there is no folder {folder}"
+    try:
+        listed = [each.path for each in client.list_artifacts(parent.info.run_id)]
+    except Exception as error:  # as above
+        return fault_of(error)
+    return f"{name} of run {parent.info.run_id} is there, but unreadable" if name in listed else ""
