@@ -38,11 +38,25 @@ def test_noise_changes_nothing():
     found, tried = finish([THREADS, ALLOCATOR], lambda setting: 1.0 - 0.01 * len(setting))
     assert found.best == {}
     assert {each.value for each in found.effects} == {None}
-    assert len(tried) == len(THREADS.values) + len(ALLOCATOR.values)
+    ends = [{"threads": each} for each in (16, 8, 1)]
+    assert tried == [*ends, {"A": "keep"}, {"A": "huge"}], "both ends tell of what is not read"
 
 
-def test_numbers_of_threads_far_beyond_the_best_are_left_out():
-    found, tried = finish([THREADS], lambda setting: 16 / setting.get("threads", 16))
+@pytest.mark.parametrize(("one", "best"), [(1.3, {"threads": 2}), (math.inf, {"threads": 2})])
+def test_numbers_of_threads_between_ends_that_differ_are_tried(one, best):
+    costs = {16: 1.0, 8: 1.0, 4: 0.9, 2: 0.8, 1: one}
+    found, tried = finish([THREADS], lambda setting: costs[setting.get("threads", 16)])
+    assert found.best == best
+    assert [each["threads"] for each in tried] == [16, 8, 1, 4, 2]
+
+
+@pytest.mark.parametrize("limit", [math.inf, 1.3], ids=["measured", "given up"])
+def test_numbers_of_threads_far_beyond_the_best_are_left_out(limit):
+    def cost(setting: Mapping) -> float:
+        took = 16 / setting.get("threads", 16)
+        return took if took <= limit else math.inf
+
+    found, tried = finish([THREADS], cost)
     assert found.best == {}
     assert tried == [{"threads": 16}, {"threads": 8}, {"threads": 4}]
 

@@ -61,9 +61,7 @@ class Descent:
             for knob in knobs:
                 rest = {name: value for name, value in self.best.items() if name != knob.name}
                 tried: dict[ParamValue, float] = {}
-                for value in knob.values:
-                    if knob.ordered and _is_past_the_best(tried):
-                        break
+                for value in _worth_trying(knob, tried, self._cost(self.best)):
                     setting = _changed(rest, knob, value)
                     cost = self._cost(setting)
                     if cost is None:
@@ -103,11 +101,43 @@ def _changed(
     return {**rest, **knob.along.get(value, {}), knob.name: value}
 
 
-def _is_past_the_best(tried: Mapping[ParamValue, float]) -> bool:
-    """Return whether the last two values were worse and worse than an earlier one."""
-    costs = list(tried.values())
+def _worth_trying(
+    knob: Knob, tried: Mapping[ParamValue, float], so_far: float | None
+) -> Iterator[ParamValue]:
+    """Yield the values of a knob, as long as one of them may be better than those before.
+
+    Those of an ordered knob go from one end to the other. If the first two change nothing, the
+    other end comes next: if that changes nothing either, the program does not read the knob.
+
+    Args:
+        knob: The knob.
+        tried: Costs of the values that were yielded, which the caller adds.
+        so_far: Cost of the best setting before.
+    """
+    values = list(knob.values)
+    for place, value in enumerate(values):
+        if knob.ordered and _is_past_the_best([tried[each] for each in values[:place]]):
+            return
+        if knob.ordered and place == 2 and _is_flat(so_far, tried):
+            yield values[-1]
+            if _is_flat(so_far, tried):
+                return
+        if value not in tried:
+            yield value
+
+
+def _is_past_the_best(costs: Sequence[float]) -> bool:
+    """Return whether the last two values were worse than an earlier one, and not less and less.
+
+    A value that was given up as worse has infinite cost.
+    """
     if len(costs) < 3:
         return False
     best = min(costs[:-2])
-    finite = math.isfinite(best)
-    return finite and costs[-1] > costs[-2] > _PAST_THE_BEST * best
+    return math.isfinite(best) and costs[-1] >= costs[-2] > _PAST_THE_BEST * best
+
+
+def _is_flat(so_far: float | None, tried: Mapping[ParamValue, float]) -> bool:
+    """Return whether no value that was tried changes the cost."""
+    costs = [*tried.values()] if so_far is None else [so_far, *tried.values()]
+    return max(costs) <= (1 + _SLACK) * min(costs)
