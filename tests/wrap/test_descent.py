@@ -61,6 +61,13 @@ def test_numbers_of_threads_far_beyond_the_best_are_left_out(limit):
     assert tried == [{"threads": 16}, {"threads": 8}, {"threads": 4}]
 
 
+def test_knobs_whose_values_were_not_all_tried_are_told():
+    times = [({}, 1.0), ({"threads": 16}, 1.0), ({"threads": 8}, 1.0)]
+    assert Descent([THREADS, ALLOCATOR], times).untried == ["threads", "A"]
+    assert Descent([THREADS, ALLOCATOR], [*times, ({"threads": 1}, 1.0)]).untried == ["A"]
+    assert finish([THREADS, ALLOCATOR], lambda _: 1.0)[0].untried == []
+
+
 @pytest.mark.parametrize("bad", [1.5, math.inf])
 def test_a_setting_that_fails_is_never_the_best(bad):
     found, tried = finish([ALLOCATOR], lambda setting: bad if setting else 1.0)

@@ -71,6 +71,17 @@ def test_a_long_name_of_a_knob_stays_apart_from_what_it_changed():
     assert f"  {name}  no effect\n" in describe(told)
 
 
+def test_knobs_that_there_was_no_time_for_are_named():
+    said = "There was no time to try all of binding, allocator; --budget gives it more seconds."
+    own, tried = run(2.0, kind=TrialKind.DEFAULT, number=0), run(1.0, params={"threads": 1})
+    told = dataclasses.replace(found(OWN, Goal()), runs=[own, tried])
+    assert said not in describe(told)
+    assert document(told)["untried"] == []
+    left = dataclasses.replace(told, untried=["binding", "allocator"])
+    assert said in describe(left).splitlines()
+    assert document(left)["untried"] == ["binding", "allocator"]
+
+
 def test_the_files_on_record_are_those_that_were_measured(tmp_path):
     (tmp_path / "train.py").write_text("before")
     program = Program(("python", "train.py"), tmp_path)

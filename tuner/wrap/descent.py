@@ -50,6 +50,12 @@ class Descent:
         self.effects: list[Effect] = []
         self.next: dict[str, ParamValue] | None = next(self._untried(), None)
 
+    @property
+    def untried(self) -> list[str]:
+        """The names of the knobs with values that are still to be tried."""
+        known = {each.knob for each in self.effects}
+        return [each.name for each in self._knobs if each.name not in known]
+
     def _untried(self) -> Iterator[dict[str, ParamValue]]:
         """Yield the next setting to try, after following those that were tried.
 

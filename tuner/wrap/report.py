@@ -130,6 +130,9 @@ def _notes(result: WrapResult) -> Iterator[str]:
             f"Others disturbed {disturbed} of {len(result.runs)} runs; a quiet machine, or "
             "--cores that nothing else uses, gives surer answers."
         )
+    if result.untried and len(result.runs) > 1:
+        names = ", ".join(map(printable, result.untried))
+        yield f"There was no time to try all of {names}; --budget gives it more seconds."
     if result.program.step and result.runs and not result.source:
         step = printable(result.program.step)
         yield f"--step {step} matched nothing in the output, so whole runs were compared."

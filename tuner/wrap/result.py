@@ -61,6 +61,7 @@ class WrapResult:
         elapsed_s: Seconds that the study took.
         study_id: Its id.
         facts: The machine, and what was measured with.
+        untried: Names of the knobs that there was no time to try with all their values.
     """
 
     program: Program
@@ -75,6 +76,7 @@ class WrapResult:
     elapsed_s: float
     study_id: str
     facts: Mapping[str, str] = field(default_factory=dict)
+    untried: Sequence[str] = ()
 
     @property
     def best(self) -> Params:

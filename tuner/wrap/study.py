@@ -312,4 +312,5 @@ class _Study:
             elapsed_s=self._folder.elapsed_s,
             study_id=self._record.id,
             facts=self._record.facts,
+            untried=descent.untried if descent else (),
         )
