@@ -55,6 +55,23 @@ def test_another_interpreter_makes_another_study(folder, monkeypatch, tmp_path):
     assert identities[0] != identities[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "another"),
+    [
+        ("CUDA_VISIBLE_DEVICES", True),
+        ("OPENBLAS_CORETYPE", True),
+        ("JAX_PLATFORMS", True),
+        ("GLIBC_TUNABLES", True),
+        ("WINDOWID", False),
+    ],
+)
+def test_a_variable_that_libraries_read_makes_another_study(folder, monkeypatch, name, another):
+    monkeypatch.delenv(name, raising=False)
+    before = Program(("sh", "job.sh"), folder).identity()
+    monkeypatch.setenv(name, "0")
+    assert (Program(("sh", "job.sh"), folder).identity() != before) is another
+
+
 @pytest.mark.parametrize("confined", [True, False])
 def test_what_a_program_writes_without_a_sandbox_makes_no_other_study(folder, confined):
     def identity():

@@ -29,6 +29,11 @@ REPORT_VARIABLE, PARAMS_VARIABLE = "TUNER_REPORT", "TUNER_PARAMS"
 _PATHS = ("PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LUA_PATH", "LUA_CPATH")
 _NETWORK = ("hosts", "resolv.conf", "ssl", "ca-certificates", "pki")
 _OF_THE_TUNER = ("TUNER_", "MLFLOW_")  # where results go, and passwords for it
+# variables that say how fast the usual libraries are, or on which device they compute
+_OF_LIBRARIES = (
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "LD_", "MALLOC_", "GLIBC_"),
+    *("TF_", "TORCH", "PYTORCH_", "JAX_", "XLA_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_"),
+)
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # what is in their folders
 _PROBE_S = 20.0
@@ -156,7 +161,7 @@ class Program:
             "environment": {
                 name: value
                 for name, value in sorted(self.environment.items())
-                if name.endswith("_THREADS") or name.startswith(("OMP_", "KMP_", "MKL_", "LD_"))
+                if name.endswith("_THREADS") or name.startswith(_OF_LIBRARIES)
             },
             "settings": [self.confined, self.network, self.step, self.metric],
             "goal": repr(self.goal),
