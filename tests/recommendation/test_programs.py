@@ -63,6 +63,9 @@ ELSEWHERE = {"machine": {**FRONT["machine"], "kernel": "another"}}
         (ELSEWHERE, {}, None),
         ({}, {"files": None}, "which version of its files was measured is not on record"),
         ({"files": {}}, {"files": None}, None),
+        ({}, {"gpu": "hidden"}, "measured on the CPU: the sandbox hid the GPU"),
+        ({}, {"machine": {**FRONT["machine"], "gpu": "H100, 580.1"}}, "measured on another"),
+        ({}, {"gpu": "used"}, None),
     ],
 )
 def test_what_is_no_more_as_it_was_measured_is_stale(newest, proven, note):

@@ -24,6 +24,7 @@ from tuner.runtimes.sandbox import (
 # what runs here is not only Python of ours: slower where neighbours take the CPU
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(20)]
 
+DEVICES = ("/dev/fuse", "/dev/kmsg", "/dev/rtc0", "/dev/kvm")
 needs_bwrap = pytest.mark.skipif(bool(sandbox_fault()), reason=sandbox_fault())
 
 
@@ -78,6 +79,30 @@ def test_nothing_else_can_be_written(place, writable):
     done = run_python(f"open({place + '/sandbox-made-this'!r}, 'w')", writable=[writable])
     assert done.returncode != 0
     assert not Path(place, "sandbox-made-this").exists()
+
+
+@needs_bwrap
+def test_a_device_is_there_if_it_is_shown(writable):
+    device = next((each for each in map(Path, DEVICES) if os.access(each, os.R_OK)), None)
+    if device is None:
+        pytest.skip("this machine has no device that a sandbox does not have")
+    code = f"import os; os.open({str(device)!r}, os.O_RDONLY); os.mkdir('/dev/made')"
+    hidden, shown = (
+        subprocess.run(
+            [
+                *sandbox_prefix(
+                    None, interpreter_folders(sys.executable), [writable], devices=each
+                ),
+                *(sys.executable, "-c", code),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=20,
+        )
+        for each in ([], [device])
+    )
+    assert f"No such file or directory: '{device}'" in hidden.stderr
+    assert "Read-only file system: '/dev/made'" in shown.stderr, "and nothing can be added"
 
 
 @needs_bwrap

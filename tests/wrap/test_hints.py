@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.wrap.samples import run
+from tuner.measure import gpus
 from tuner.progress import StudyProgress
 from tuner.values.trial import Trial, TrialKind, TrialStatus
 from tuner.wrap.hints import complaint, rangeless, telling
@@ -60,6 +61,10 @@ def test_a_name_in_braces_without_a_range_is_told(tmp_path, ranges, names):
     ]
 
 
+PROGRAM = Program(argv=("true",), folder=Path("/usr"))
+CUDA = {"/lib/libc.so.6", "/venv/libcudart.so.13"}
+
+
 class Heard(StudyProgress):
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -71,16 +76,49 @@ class Heard(StudyProgress):
     def message(self, text: str) -> None:
         self.messages.append(text)
 
+    def warn(self, text: str) -> None:
+        self.messages.append(text)
+
 
 def test_a_first_run_that_shows_no_steps_is_explained_once():
     first, other = Trial(0, {}, TrialKind.DEFAULT), Trial(1, {})
     heard = Heard()
-    tell = telling(heard)
-    tell(first, 0, 59.0)
-    tell(first, 5, 90.0)
-    tell(other, 0, 90.0)
+    tell = telling(heard, PROGRAM)
+    tell(first, 0, 59.0, ())
+    tell(first, 5, 90.0, ())
+    tell(other, 0, 90.0, ())
     assert (heard.messages, heard.runs) == ([], 3)
-    tell(first, 0, 61.0)
-    tell(first, 0, 62.0)
+    tell(first, 0, 61.0, ())
+    tell(first, 0, 62.0, ())
     (said,) = heard.messages
     assert said.startswith("no steps are seen yet")
+
+
+@pytest.mark.parametrize(
+    ("options", "visible", "said"),
+    [
+        ({}, None, True),
+        ({}, "0", True),
+        ({}, "", False),
+        ({}, "-1", False),
+        ({"gpu": True}, None, False),
+        ({"confined": False}, None, False),
+    ],
+)
+def test_a_gpu_that_the_sandbox_hides_is_told_at_once(
+    tmp_path, monkeypatch, options, visible, said
+):
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(gpus, "_DEV", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    heard = Heard()
+    tell = telling(heard, dataclasses.replace(PROGRAM, **options))
+    first = Trial(0, {}, TrialKind.DEFAULT)
+    tell(first, 0, 0.1, {"/lib/libc.so.6"})
+    assert heard.messages == []
+    tell(first, 0, 1.0, CUDA)
+    tell(first, 0, 2.0, {*CUDA, "/lib/more.so"})
+    expected = ["the sandbox hides this machine's GPU from the program"] if said else []
+    assert [each.partition(",")[0] for each in heard.messages] == expected

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
+from tuner.measure import gpus
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ConfigError
 from tuner.values.trial import Trial
@@ -109,6 +111,24 @@ def test_a_setting_of_the_network_that_is_a_link_is_found_by_its_name(
     with WorkerFolder(tmp_path / "runs" / "own") as own:
         command = Program(("sh", "job.sh"), folder, network=True).command(own, Trial(0, {}))
     assert "/etc/os-release" in command
+
+
+def test_a_program_may_use_a_gpu_if_that_is_said(folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(gpus, "_DEV", tmp_path / "dev")
+    hidden = Program(("sh", "job.sh"), folder)
+    shown = dataclasses.replace(hidden, gpu=True)
+    with pytest.raises(ConfigError, match=r"^--allow-gpu: there is no GPU here"):
+        shown.check()
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidiactl"):
+        (tmp_path / "dev" / name).touch()
+    commands = []
+    for each in (hidden, shown):
+        with WorkerFolder(tmp_path / "runs" / "own") as own:
+            commands.append(each.command(own, Trial(0, {})))
+    devices = [word for word in commands[1] if word not in commands[0]]
+    assert {Path(each).name for each in devices} == {"--dev-bind", "nvidia0", "nvidiactl"}
+    assert hidden.identity() != shown.identity()
 
 
 def test_a_command_that_may_not_be_run_is_told_from_one_that_is_not_there(folder):

@@ -82,6 +82,21 @@ def test_knobs_that_there_was_no_time_for_are_named():
     assert document(left)["untried"] == ["binding", "allocator"]
 
 
+def test_a_gpu_that_was_hidden_is_told():
+    told = found(OWN, Goal())
+    assert "GPU" not in describe(told)
+    hidden = dataclasses.replace(told, gpu="hidden")
+    assert "\nMeasured on the CPU: the sandbox hid this machine's GPU" in describe(hidden)
+    assert document(hidden)["gpu"] == "hidden"
+
+
+def test_memory_is_that_of_the_host():
+    said = "Measured: the peak memory of all processes on the host, without that of the GPU, of"
+    told = dataclasses.replace(found(OWN, Goal()), objective=MEMORY)
+    assert said not in describe(told)
+    assert said in describe(dataclasses.replace(told, gpu="used"))
+
+
 def test_the_files_on_record_are_those_that_were_measured(tmp_path):
     (tmp_path / "train.py").write_text("before")
     program = Program(("python", "train.py"), tmp_path)

@@ -67,6 +67,7 @@ def wrap_command(words: Sequence[str]) -> int:
     --without KNOB      leave this knob as it is; may be given more than once
     --allow-read PATH   what the program reads outside its folder, such as its data
     --network           let it use the network
+    --allow-gpu         let it use the GPUs of this machine
     --no-sandbox        run it without a sandbox, in its own folder
     --output FOLDER     where MLflow's files go (default: .)
     --tracking-uri URI  MLflow's address (default: a database in the output folder)
@@ -105,7 +106,7 @@ def _parser() -> _Parser:
     parser.add_argument("--budget", type=float, default=None)
     for name in ("--knob", "--without", "--allow-read"):
         parser.add_argument(name, action="append", default=[])
-    for name in ("--network", "--no-sandbox", "--restart", "--json"):
+    for name in ("--network", "--allow-gpu", "--no-sandbox", "--restart", "--json"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("--output", default=".")
     parser.add_argument("--progress", choices=("auto", "live", "plain", "none"), default="auto")
@@ -244,6 +245,7 @@ def _request(options: argparse.Namespace, ranges: Mapping[str, str]) -> Request:
         folder=folder,
         readable=tuple(_normal(each) for each in options.allow_read),
         network=options.network,
+        gpu=options.allow_gpu,
         confined=not options.no_sandbox,
         step=options.step,
         metric=options.metric,

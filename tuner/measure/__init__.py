@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tuner.measure.claims import SCOPE, Claim, CoresTaken, claim
 from tuner.measure.files import NamelessFiles, nameless_files
+from tuner.measure.gpus import gpu_files, gpu_names, loads_gpu_library, opened_gpu
 from tuner.measure.machine import (
     cores_text,
     cpu_flags,
@@ -42,6 +43,10 @@ __all__ = [
     "machine_facts",
     "cpu_flags",
     "fingerprint",
+    "gpu_files",
+    "gpu_names",
+    "loads_gpu_library",
+    "opened_gpu",
     "MARKER",
     "TICK_S",
     "interface_of",

@@ -98,6 +98,8 @@ def _outdated(record: StudyRecord, newest: StudyRecord, here: ThisMachine) -> st
     """Return why what a study proved may hold no more; empty if nothing speaks against it."""
     if here.differs_from(record):
         return "measured on another machine, or with another kernel or version of Python"
+    if record.front.get("gpu") == "hidden":
+        return "measured on the CPU: the sandbox hid the GPU, whose libraries the program loads"
     then, now = _files(record), _files(newest)
     if then is None or now is None:  # of an older version of the tuner
         return "which version of its files was measured is not on record" if now else ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from tuner.config.catalogue import load_framework
-from tuner.measure import fingerprint, machine_facts, parse_cores
+from tuner.measure import fingerprint, gpu_names, machine_facts, parse_cores
 from tuner.runtimes import find_runtime
 from tuner.tracking import StudyRecord
 from tuner.values.errors import TunerError
@@ -33,9 +34,15 @@ class ThisMachine:
         use = {name: then[name] for name in kept if name in then}
         if _all_cores(then) == _all_cores(self._facts):
             use["cores"] = then["cores"]
+        if "gpu" in then:  # the program could use one
+            use["gpu"] = self._gpus
         packages = self._installed(str(study.front.get("framework", "")))
         here = fingerprint({**self._facts, **use}, packages)
         return here != fingerprint(then, study.front.get("runtime", {}))
+
+    @cached_property
+    def _gpus(self) -> str:
+        return gpu_names()
 
     def _installed(self, framework: str) -> dict[str, str]:
         if framework not in self._packages:

@@ -112,6 +112,7 @@ def sandbox_prefix(
     *,
     elsewhere: Mapping[Path, Path] | None = None,
     start: Path | None = None,
+    devices: Sequence[Path] = (),
     options: Sequence[str] = (),
 ) -> list[str]:
     """Return the ``bwrap`` command line to put in front of a command.
@@ -126,11 +127,13 @@ def sandbox_prefix(
             applies inside it.
         elsewhere: Folders of this machine that are mounted writable at other paths, by that path.
         start: Folder that the command starts in; by default the first writable one.
+        devices: Files below ``/dev``, and folders of such, that it may use besides the usual ones.
         options: Further options of ``bwrap``.
     """
     binds = _binds(root, readable, writable, elsewhere or {})
     inner = [target for _, _, target in binds]
-    mounts = [*(_host_mounts() if root is None else _suite_mounts(root, inner)), *_kernel_mounts()]
+    programs = _host_mounts() if root is None else _suite_mounts(root, inner)
+    mounts = [*programs, *_kernel_mounts(devices)]
     for option, source, target in binds:
         mounts += [option, str(source), str(target)]
     mounts += ["--remount-ro", "/"]
@@ -182,9 +185,11 @@ def _host_mounts() -> Iterator[str]:
             yield from ("--ro-bind", str(path), str(path))
 
 
-def _kernel_mounts() -> Iterator[str]:
+def _kernel_mounts(devices: Sequence[Path] = ()) -> Iterator[str]:
     size = ("--size", str(_SCRATCH_BYTES))
     yield from ("--dev", "/dev", *size, "--tmpfs", str(_SHARED_MEMORY))
+    for each in devices:
+        yield from ("--dev-bind", str(each), str(each))
     yield from ("--remount-ro", "/dev")
     # glibc, OpenMP and MKL read the CPU topology in /sys
     yield from ("--proc", "/proc", "--ro-bind", "/sys", "/sys", *size, "--tmpfs", str(_TMP))

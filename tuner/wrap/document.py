@@ -39,6 +39,7 @@ def document(result: WrapResult) -> dict[str, Any]:
         "knobs": [
             {"name": each.knob, "value": each.value, "gain": each.gain} for each in result.effects
         ],
+        "gpu": result.gpu,
         "untried": list(result.untried),
         "runs": [_run(result, each) for each in result.runs],
         "machine": dict(result.facts),

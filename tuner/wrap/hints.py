@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tuner.progress import StudyProgress
@@ -44,24 +44,39 @@ def complaint(result: TrialResult, log: Path, program: Program) -> str:
         )
     if program.confined and result.status is TrialStatus.CRASHED:
         said += (
-            "; its sandbox shows its own folder and what --allow-read names, and the network with "
-            "--network; --no-sandbox runs it plainly"
+            "; its sandbox shows its own folder and what --allow-read names, the network with "
+            "--network and a GPU with --allow-gpu; --no-sandbox runs it plainly"
         )
     return said
 
 
-def telling(progress: StudyProgress) -> Callable[[Trial, int, float], None]:
-    """Return what shows how far a run is, and says once that the first run shows no steps."""
-    said = False
+def telling(
+    progress: StudyProgress, program: Program
+) -> Callable[[Trial, int, float, Collection[str]], None]:
+    """Return what shows how far a run is.
 
-    def tell(trial: Trial, steps: int, took_s: float) -> None:
-        nonlocal said
+    Of the first run it says once that no steps are seen, or that the program misses a GPU.
+    """
+    waits, looked_at = True, 0
+
+    def tell(trial: Trial, steps: int, took_s: float, mapped: Collection[str]) -> None:
+        nonlocal waits, looked_at
         progress.trial_progress(trial, steps, took_s)
-        if not (said or steps) and trial.is_default and took_s > _UNSEEN_S:
-            said = True
+        if not trial.is_default:
+            return
+        if waits and not steps and took_s > _UNSEEN_S:
+            waits = False
             progress.message(
                 "no steps are seen yet; unless some are, whole runs are compared; --step, or "
                 "reports (docs/wrap.md), can show them"
             )
+        if 0 <= looked_at < len(mapped):
+            looked_at = len(mapped)
+            if program.misses_gpu(mapped):
+                looked_at = -1  # that is said once
+                progress.warn(
+                    "the sandbox hides this machine's GPU from the program, which then trains on "
+                    "the CPU; --allow-gpu shows it the GPU"
+                )
 
     return tell

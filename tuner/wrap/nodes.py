@@ -20,7 +20,7 @@ from tuner.wrap.knobs import Knob
 from tuner.wrap.objective import Objective
 from tuner.wrap.packing import pack, place_program, state_of
 from tuner.wrap.program import Brought, Program
-from tuner.wrap.record import Record
+from tuner.wrap.record import Record, facts_of
 from tuner.wrap.request import Request, option
 from tuner.wrap.run import Runner
 
@@ -155,7 +155,7 @@ def make_runner(request: Request, record: Record, progress: StudyProgress) -> Ru
         int(request.executor.memory_share * measure.total_memory_bytes()),
         MeasureConfig(),
         request.objective,
-        tell=telling(progress),
+        tell=telling(progress, request.program),
     )
 
 
@@ -184,9 +184,7 @@ class ProgramSlot(CoreSlot):
 
     def facts(self) -> tuple[str, str]:
         """Return the node's fingerprint and a display name of this slot."""
-        facts = measure.machine_facts(self.cores)
-        if not self._runner.program.confined:
-            facts["sandbox"] = "off"
+        facts = facts_of(self._runner.program, self.cores)
         return measure.fingerprint(facts), self.name
 
     def run(

@@ -9,12 +9,13 @@ import shutil
 import site
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tuner import measure
 from tuner.config.catalogue import tuner_home
 from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
 from tuner.trials.worker_folder import WorkerFolder
@@ -76,6 +77,7 @@ class Program:
             a sandbox.
         readable: Further files and folders that it reads; what it writes there is discarded too.
         network: Whether it may use the network.
+        gpu: Whether it may use the GPUs of this machine.
         confined: Whether it runs in a sandbox.
         step: Regular expression on its output: each match is a step of the training. Empty for
             none.
@@ -89,6 +91,7 @@ class Program:
     folder: Path
     readable: tuple[Path, ...] = ()
     network: bool = False
+    gpu: bool = False
     confined: bool = True
     step: str = ""
     metric: str = ""
@@ -164,6 +167,7 @@ class Program:
                 if name.endswith("_THREADS") or name.startswith(_OF_LIBRARIES)
             },
             "settings": [self.confined, self.network, self.step, self.metric],
+            **({"gpu": True} if self.gpu else {}),
             "goal": repr(self.goal),
             "params": repr(self.params),
         }
@@ -174,6 +178,20 @@ class Program:
         # without a sandbox it may change the others
         words = self.argv if self.confined else self.argv[self._place :][:1]
         return {each: _digest(self.folder / each) for each in words if self._is_file(each)}
+
+    @property
+    def may_use_gpu(self) -> bool:
+        """Whether it can reach the GPUs of the machine that it runs on."""
+        return self.gpu or not self.confined
+
+    def misses_gpu(self, mapped: Collection[str]) -> bool:
+        """Return whether its sandbox hides a GPU of this machine that it would use.
+
+        Args:
+            mapped: Paths of the files that it has mapped.
+        """
+        wanted = self.environment.get("CUDA_VISIBLE_DEVICES") not in ("", "-1")
+        return wanted and not self.may_use_gpu and measure.loads_gpu_library(mapped)
 
     def here(self, path: Path) -> Path:
         """Return where a file of the program is on this machine."""
@@ -223,6 +241,7 @@ class Program:
             [own.path],
             elsewhere={**shown, **named},
             start=self.folder,
+            devices=measure.gpu_files() if self.gpu else (),
             options=self._options(),
         )
         pairs = [
@@ -247,6 +266,8 @@ class Program:
         missing = [each for each in self.readable if not each.exists()]
         if missing:
             raise ConfigError(f"--allow-read {missing[0]}: there is no such file or folder")
+        if self.gpu and not measure.gpu_files():
+            raise ConfigError("--allow-gpu: there is no GPU here (no /dev/nvidia0, no /dev/kfd)")
         if not self.confined:
             return
         home = Path.home()

@@ -20,12 +20,23 @@ from tuner.values.trial import TrialKind, TrialResult
 from tuner.wrap.aim import Seen
 from tuner.wrap.document import document
 from tuner.wrap.knobs import all_knobs
+from tuner.wrap.program import Program
 from tuner.wrap.report import answer, describe
 from tuner.wrap.request import Request, option
 from tuner.wrap.result import WrapResult
 from tuner.wrap.window import Window
 
 _KINDS = (TrialKind.DEFAULT, TrialKind.SEARCH, TrialKind.VERIFY)
+
+
+def facts_of(program: Program, cores: tuple[int, ...]) -> dict[str, str]:
+    """Return what determines how fast a program runs on this machine, ready to print."""
+    facts = measure.machine_facts(cores)
+    if not program.confined:
+        facts["sandbox"] = "off"
+    if program.may_use_gpu and (names := measure.gpu_names()):
+        facts["gpu"] = names
+    return facts
 
 
 class Record:
@@ -55,9 +66,7 @@ class Record:
     ) -> None:
         self._program = program = request.program
         self.cores = core_sets(request.executor, option)[0]
-        self.facts = measure.machine_facts(self.cores)
-        if not program.confined:
-            self.facts["sandbox"] = "off"
+        self.facts = facts_of(program, self.cores)
         known = all_knobs(len(self.cores), measure.cpu_flags())
         identity = {
             "program": program.identity(),

@@ -59,6 +59,8 @@ def measured(result: WrapResult) -> str:
         Objective.CPU: "the CPU time of all processes",
         Objective.MEMORY: "the peak memory of all processes",
     }[result.objective]
+    if result.gpu == "used" and result.objective is Objective.MEMORY:
+        of += " on the host, without that of the GPU,"
     if result.window is None or whole_runs:
         return f"{of} of whole runs"
     source = result.source.removeprefix("hook ")
@@ -136,6 +138,11 @@ def _notes(result: WrapResult) -> Iterator[str]:
     if result.program.step and result.runs and not result.source:
         step = printable(result.program.step)
         yield f"--step {step} matched nothing in the output, so whole runs were compared."
+    if result.gpu == "hidden":
+        yield (
+            "Measured on the CPU: the sandbox hid this machine's GPU, whose libraries the program "
+            "loads; --allow-gpu shows it the GPU."
+        )
     if not result.program.confined:
         yield "It ran without a sandbox (--no-sandbox)."
 

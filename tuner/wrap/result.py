@@ -61,6 +61,8 @@ class WrapResult:
         elapsed_s: Seconds that the study took.
         study_id: Its id.
         facts: The machine, and what was measured with.
+        gpu: ``used`` if the program had a GPU open, ``hidden`` if its sandbox hid one whose
+            libraries it loads; else empty.
         untried: Names of the knobs that there was no time to try with all their values.
     """
 
@@ -76,6 +78,7 @@ class WrapResult:
     elapsed_s: float
     study_id: str
     facts: Mapping[str, str] = field(default_factory=dict)
+    gpu: str = ""
     untried: Sequence[str] = ()
 
     @property

@@ -312,5 +312,13 @@ class _Study:
             elapsed_s=self._folder.elapsed_s,
             study_id=self._record.id,
             facts=self._record.facts,
+            gpu=self._gpu(),
             untried=descent.untried if descent else (),
         )
+
+    def _gpu(self) -> str:
+        """Return what the program had of a GPU, see ``WrapResult.gpu``."""
+        mapped = self._record.seen.mapped
+        if measure.opened_gpu(mapped):
+            return "used"
+        return "hidden" if self._request.program.misses_gpu(mapped) else ""

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +58,7 @@ class RunSetup:
         memory_limit_bytes: Memory at which a run is ended.
         limits: When a measurement counts as disturbed.
         objective: What is minimised.
-        tell: Called with the steps and seconds of a run so far.
+        tell: Called with the steps and seconds of a run so far, and the files that it has mapped.
         knobs: The knobs that settings are of.
         in_percent: Whether the program tells accuracies in per cent; ``None`` if that is unknown.
         cancelled: Set to end the program that runs; its result is then ``INTERRUPTED``.
@@ -71,7 +71,7 @@ class RunSetup:
     memory_limit_bytes: int
     limits: MeasureConfig
     objective: Objective = Objective.TIME
-    tell: Callable[[Trial, int, float], None] = lambda _trial, _steps, _seconds: None
+    tell: Callable[[Trial, int, float, Collection[str]], None] = lambda *_: None
     knobs: Sequence[Knob] = field(default_factory=tuple)
     in_percent: bool | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -212,7 +212,7 @@ class Watch:
             return TrialStatus.INTERRUPTED, "the tuner was stopped"
         took_s = time.monotonic() - self._began_s
         marks = self._progress.marks
-        self._setup.tell(self._trial, self._steps_done(), took_s)
+        self._setup.tell(self._trial, self._steps_done(), took_s, self._mapped)
         if self._spending.is_beaten(marks, self._window, took_s):
             return TrialStatus.STOPPED, _WORSE[self._setup.objective]
         curve = self._progress.curve(self._began_s)
