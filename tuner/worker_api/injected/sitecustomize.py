@@ -2,9 +2,10 @@
 
 Python imports this module when it starts, as its folder is first on PYTHONPATH. It waits until one
 of the libraries below is imported, and wraps the method that does one step. It reports how often
-that was called, at most 20 times a second and once at the end. Once there is a file ``unhook``
-beside the reports, it says nothing more. It runs in the program's own interpreter, does nothing
-before Python 3.5, and never fails.
+that was called, at most 20 times a second and once at the end. A step of PyTorch on a GPU is
+reported once the GPU has done it. Once there is a file ``unhook`` beside the reports, it says
+nothing more. It runs in the program's own interpreter, does nothing before Python 3.5, and never
+fails.
 """
 
 import atexit
@@ -34,6 +35,56 @@ _STEPS = {
 }
 
 
+class _Gpu:
+    """Tells when the GPU that PyTorch uses has done a step.
+
+    A program queues the work of its steps and goes on, up to a thousand operations ahead of the
+    GPU. An event in the queue has the time, by the GPU's clock, when all before it was done.
+    """
+
+    def __init__(self):
+        self._origin = None  # an event, and when it was done by the clock of the reports
+        self._queued = []  # steps, each with its event, that the GPU may not have done
+        self._fails = False
+
+    def _is_used(self):
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        return not self._fails and cuda is not None and cuda.is_initialized()
+
+    def queue(self, step):
+        """Put an event behind a step; return whether a GPU is in use."""
+        try:
+            if not self._is_used():
+                return False
+            cuda = sys.modules["torch"].cuda
+            if cuda.is_current_stream_capturing():  # nothing is done now, and nothing may wait
+                return True
+            event = cuda.Event(enable_timing=True)
+            event.record()
+            if self._origin is None:
+                event.synchronize()
+                self._origin = event, time.monotonic()
+            self._queued.append((step, event))
+        except Exception:  # another device, or no event: the host's clock is left
+            self._fails, self._queued = True, []
+        return not self._fails
+
+    def done(self):
+        """Return the steps that the GPU has done since the last call, and when."""
+        found = []
+        try:
+            if not self._queued or sys.modules["torch"].cuda.is_current_stream_capturing():
+                return found
+            first, began_s = self._origin
+            while self._queued and self._queued[0][1].query():
+                step, event = self._queued[0]
+                found.append((step, began_s + first.elapsed_time(event) / 1000))
+                del self._queued[0]
+        except Exception:
+            self._fails, self._queued = True, []
+        return found
+
+
 class _Counter:
     """Counts the steps of this process and reports them."""
 
@@ -45,7 +96,9 @@ class _Counter:
 
     def _begin(self):
         self._steps = 0
-        self._told_s = 0.0
+        self._gpu = _Gpu()
+        self._asked_s = 0.0
+        self._told = 0, 0.0  # the last step that was reported, and its time
         self._seen_enough = False
         self._lock = threading.Lock()  # threads that train side by side report in order
         self._pid = os.getpid()
@@ -63,23 +116,33 @@ class _Counter:
         if self._seen_enough:
             return
         now = time.monotonic()
-        if now - self._told_s >= _EVERY_S:
-            self._told_s = now
-            try:
-                self._tell(now)
-            except Exception:  # the program must not notice
-                self._seen_enough = True
+        try:
+            self._tell_done()
+            if now - self._asked_s >= _EVERY_S:
+                self._asked_s = now
+                if not self._gpu.queue(self._steps):
+                    self._tell(self._steps, now)
+        except Exception:  # the program must not notice
+            self._seen_enough = True
 
     def _tell_last(self):
         try:
             if self._steps and self._pid == os.getpid() and not self._seen_enough:
-                self._tell(time.monotonic())
+                self._tell_done()
+                if self._told[0] < self._steps:
+                    self._tell(self._steps, time.monotonic())
         except Exception:  # noqa: S110 - the same
             pass
 
-    def _tell(self, now):
+    def _tell_done(self):
+        for step, at in self._gpu.done():
+            self._tell(step, at)
+
+    def _tell(self, step, at):
+        at = max(at, self._told[1])  # two clocks may differ by a little
+        self._told = step, at
         # opened each time, as a program may close all files that it does not know
-        line = {"v": 1, "step": self._steps, "t": now, "hook": self._library, "pid": self._name}
+        line = {"v": 1, "step": step, "t": at, "hook": self._library, "pid": self._name}
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(file, (json.dumps(line) + "\n").encode())
