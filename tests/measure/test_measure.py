@@ -33,7 +33,9 @@ from tuner.measure import (
     strangers,
     total_memory_bytes,
 )
+from tuner.measure import monitor as monitors
 from tuner.measure.machine import cpu_quota
+from tuner.measure.processes import involuntary_switches
 from tuner.values.errors import ConfigError
 
 # processes are started, which takes longer where neighbours take the CPU
@@ -313,6 +315,29 @@ def test_threads_are_counted_while_training(start):
     child.stdout.readline()
     monitor.end_training()
     assert monitor.finish().threads == 5
+
+
+def test_the_threads_of_many_processes_are_not_looked_at_in_every_sample(start, monkeypatch):
+    looked = []
+
+    def look(pids):
+        looked.append(pids)
+        return involuntary_switches(pids)
+
+    monkeypatch.setattr(monitors, "involuntary_switches", look)
+    child = start(sys.executable, "-S", "-c", WORK, 0.0, 1)
+    monitor = ResourceMonitor(child.pid, CORES, 1000, ends_itself=True, long_every_s=1000)
+    monitor.start()
+    child.stdout.readline()
+    monitor.begin_training()
+    before = len(looked)
+    for _ in range(20):
+        monitor.sample()
+        monitor.cpu_s()
+    assert len(looked) == before + 1
+    monitor.end_training()
+    assert monitor.finish().involuntary_switches >= 0
+    assert child.pid in looked[-1], "and once more at the end"
 
 
 def test_a_tree_that_is_gone_is_no_fault(start):

@@ -93,8 +93,8 @@ class ResourceMonitor:
             to the last sample then.
         interface: The interface through which the tree reaches its group's other nodes: what it
             sent is what this interface sent. Empty for processes with a network of their own.
-        pss_every_s: Seconds between samples of the memory that processes share; to take one walks
-            the page tables, which is too costly for every sample.
+        long_every_s: Seconds between samples of the memory that processes share, and of the
+            switches of all threads: too costly for every sample.
     """
 
     root: int
@@ -102,7 +102,7 @@ class ResourceMonitor:
     interval_s: float = 0.1
     ends_itself: bool = False
     interface: str = ""
-    pss_every_s: float = 2.0
+    long_every_s: float = 2.0
     memory_bytes: int = 0
     """Memory of the tree at the latest sample: RSS, and files that are held in memory."""
     tree: list[int] = field(default_factory=list)
@@ -117,6 +117,7 @@ class ResourceMonitor:
     _train_start: _Moment | None = None
     _trained: tuple[_Moment, _Moment] | None = None
     _noted: _Moment | None = None
+    _switches: int = 0
 
     def start(self) -> None:
         """Begin a measurement and forget earlier figures."""
@@ -125,7 +126,7 @@ class ResourceMonitor:
         self._training, self._trained, self._train_start = False, None, None
         self._noted = None
         self._lock = threading.Lock()
-        self._next_pss_s = 0.0
+        self._next_long_s = 0.0
         self._start = self._moment()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
@@ -140,8 +141,11 @@ class ResourceMonitor:
         with self._lock:
             self.tree = process_tree(self.root)
             processes = [each for each in map(read_process, self.tree) if each]
+            is_long = time.monotonic() >= self._next_long_s
             if self.ends_itself:
-                self._note(self._moment(processes))
+                if is_long:
+                    self._switches = involuntary_switches(self.tree)
+                self._note(self._moment(processes, self._switches))
             files = self._files_in_memory()
             self.memory_bytes = sum(each.rss_bytes for each in processes) + files
             self._rss.append(self.memory_bytes)
@@ -150,8 +154,8 @@ class ResourceMonitor:
                 self._threads = max([self._threads, *(each.threads for each in processes)])
                 count = sum(each.name != SANDBOX for each in processes)
                 self._processes = max(self._processes, count)
-            if time.monotonic() >= self._next_pss_s:
-                self._next_pss_s = time.monotonic() + self.pss_every_s
+            if is_long:
+                self._next_long_s = time.monotonic() + self.long_every_s
                 shares = [pss_bytes(pid) for pid in self.tree]
                 if None not in shares[-1:]:
                     self._pss.append(sum(share or 0 for share in shares) + files)
@@ -172,7 +176,7 @@ class ResourceMonitor:
 
     def cpu_s(self) -> float:
         """Return the CPU seconds that the tree has used since its processes began."""
-        return self._moment().cpu_s
+        return sum(each.user_s + each.system_s for each in self._processes_now())
 
     def begin_training(self) -> None:
         """Note that the worker has begun to train."""
@@ -191,9 +195,14 @@ class ResourceMonitor:
         if self._noted is None or moment.cpu_s >= self._noted.cpu_s:
             self._noted = moment
 
-    def _moment(self, processes: Sequence[Process] | None = None) -> _Moment:
+    def _processes_now(self) -> list[Process]:
+        return [each for each in map(read_process, process_tree(self.root)) if each]
+
+    def _moment(
+        self, processes: Sequence[Process] | None = None, switches: int | None = None
+    ) -> _Moment:
         if processes is None:
-            processes = [each for each in map(read_process, process_tree(self.root)) if each]
+            processes = self._processes_now()
         busy, iowait, steal = _machine_times(self.cores)
         return _Moment(
             time_s=time.monotonic(),
@@ -204,7 +213,9 @@ class ResourceMonitor:
             steal_s=steal,
             host_s=time.process_time(),
             psi_s=_pressure_s(),
-            switches=involuntary_switches([each.pid for each in processes]),
+            switches=involuntary_switches([each.pid for each in processes])
+            if switches is None
+            else switches,
             sent_bytes=interface_bytes(self.interface)
             if self.interface
             else sent_bytes([each.pid for each in processes]),
@@ -212,7 +223,7 @@ class ResourceMonitor:
 
     def finish(self) -> Usage:
         """Stop sampling and return the usage since ``start``."""
-        self._next_pss_s = 0.0
+        self._next_long_s = 0.0
         self.sample()
         self._stopped.set()
         self._thread.join()

@@ -12,7 +12,7 @@ from tuner.wrap.objective import Objective
 from tuner.wrap.window import Mark, Window, steady_s
 
 _EVERY_S = 0.1  # CPU time is counted in ticks of 10 ms
-PSS_EVERY_S = 0.5
+LONG_EVERY_S = 0.5
 """Seconds between samples of shared memory where memory is the objective and time is not."""
 
 

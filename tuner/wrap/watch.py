@@ -29,7 +29,7 @@ from tuner.wrap.limits import Limits
 from tuner.wrap.objective import Objective
 from tuner.wrap.processes import process_environment, program_processes
 from tuner.wrap.program import STOP, Program, environment_of
-from tuner.wrap.spending import PSS_EVERY_S, Spending
+from tuner.wrap.spending import LONG_EVERY_S, Spending
 from tuner.wrap.steps import Progress
 from tuner.wrap.window import Window, choose_window, steady_s
 
@@ -122,7 +122,7 @@ class Watch:
             self._process.pid, setup.cores, setup.limits.sample_interval_s, ends_itself=True
         )
         if setup.objective is Objective.MEMORY:
-            self._monitor.pss_every_s = PSS_EVERY_S
+            self._monitor.long_every_s = LONG_EVERY_S
         self._spending = Spending(setup.objective, self._monitor, aim.beaten, aim.steps)
         self._monitor.start()
         self._monitor.begin_training()
