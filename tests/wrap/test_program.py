@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,29 @@ def test_a_program_may_use_a_gpu_if_that_is_said(folder, monkeypatch, tmp_path):
     devices = [word for word in commands[1] if word not in commands[0]]
     assert {Path(each).name for each in devices} == {"--dev-bind", "nvidia0", "nvidiactl"}
     assert hidden.identity() != shown.identity()
+
+
+# a folder on an overlay, as in a container, where no second one can keep its changes
+NESTED = """
+    mkdir lower upper work merged
+    layers=lowerdir=lower,upperdir=upper,workdir=work
+    mount -t overlay overlay -o "userxattr,$layers" merged || exit 9
+    exec "$0" -c "$1"
+"""
+
+
+def test_where_changes_cannot_be_kept_another_folder_is_named(tmp_path):
+    code = "from pathlib import Path; from tuner.wrap import program; "
+    code += "print(program._overlay_fault(Path('merged/home').absolute()))"
+    command = [*program._NAMESPACE, "sh", "-c", NESTED, sys.executable, code]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=20
+    )
+    if done.returncode == 9:
+        pytest.skip(done.stderr)
+    assert f"cannot be kept apart in {tmp_path}/merged/home" in done.stdout, done.stderr
+    assert "; TUNER_HOME= may name a folder on ext4, xfs or tmpfs" in done.stdout
 
 
 def test_a_command_that_may_not_be_run_is_told_from_one_that_is_not_there(folder):

@@ -339,7 +339,12 @@ def _overlay_fault(home: Path) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"changes of its folder cannot be kept apart in {home}: {error}"
     said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[0]
-    return f"changes of its folder cannot be kept apart ({said})" if done.returncode else ""
+    if done.returncode == 0:
+        return ""
+    return (
+        f"changes of its folder cannot be kept apart in {home} ({said}); TUNER_HOME= may name a "
+        "folder on ext4, xfs or tmpfs, as an overlay file system such as a container's takes none"
+    )
 
 
 def _digest(path: Path) -> str:
