@@ -28,6 +28,7 @@ def names(*mapped: str, flags: tuple[str, ...] = ("avx2",), **more) -> list[str]
         (("/opt/libiomp5.so",), ["threads", "wait_policy", "binding", "block_time"]),
         ((OPENBLAS,), ["openblas_threads", "openblas_kernel"]),
         ((LIBC,), ["allocator"]),
+        (("/venv/jaxlib/libjax_common.so",), ["xla_threads"]),
         (
             (TENSORFLOW,),
             ["tensorflow_threads", "tensorflow_parallel_ops", "tensorflow_onednn"],
