@@ -39,6 +39,14 @@ def test_a_program_has_the_knobs_that_its_libraries_read(mapped, expected):
     assert names(*mapped) == expected
 
 
+def test_what_a_library_computes_with_comes_before_what_numpy_loads():
+    assert names(OPENBLAS, "/venv/jaxlib/libjax_common.so")[:2] == [
+        "xla_threads",
+        "openblas_threads",
+    ]
+    assert names(OPENBLAS, TENSORFLOW)[0] == "tensorflow_threads"
+
+
 def test_a_kernel_is_offered_where_the_cpu_has_its_instructions():
     (knob,) = find_knobs([OPENBLAS], 1, ["avx2"], without=["openblas_threads"])
     assert list(knob.values) == ["Haswell", "Zen"]
@@ -49,7 +57,9 @@ def test_a_kernel_is_offered_where_the_cpu_has_its_instructions():
 def test_knobs_can_be_added_and_left_alone():
     own = parse_knob("MY_SPEED=1,2")
     assert names(GOMP, own=[own], without=["binding", "wait_policy"]) == ["threads", "MY_SPEED"]
-    with pytest.raises(ConfigError, match="no knob 'thread'; choose from: threads, openblas"):
+    with pytest.raises(
+        ConfigError, match="no knob 'thread'; choose from: threads, tensorflow_threads"
+    ):
         find_knobs([], 1, [], without=["thread"])
 
 
