@@ -68,6 +68,12 @@ def test_knobs_whose_values_were_not_all_tried_are_told():
     assert finish([THREADS, ALLOCATOR], lambda _: 1.0)[0].untried == []
 
 
+def test_the_best_so_far_is_known_though_a_knob_has_values_left():
+    times = [({}, 1.44), ({"threads": 16}, 1.0)]
+    assert Descent([THREADS, ALLOCATOR], times).best == {"threads": 16}
+    assert Descent([THREADS, ALLOCATOR], [({}, 1.0), ({"threads": 16}, 1.0)]).best == {}
+
+
 @pytest.mark.parametrize("bad", [1.5, math.inf])
 def test_a_setting_that_fails_is_never_the_best(bad):
     found, tried = finish([ALLOCATOR], lambda setting: bad if setting else 1.0)

@@ -71,6 +71,7 @@ class Descent:
                     setting = _changed(rest, knob, value)
                     cost = self._cost(setting)
                     if cost is None:
+                        self._improve(knob, rest, tried)  # as time may end here
                         yield setting
                         return
                     tried[value] = cost
@@ -82,19 +83,31 @@ class Descent:
     def _adopt(
         self, knob: Knob, rest: Mapping[str, ParamValue], tried: Mapping[ParamValue, float]
     ) -> None:
-        """Change a knob if that is better than the setting so far by more than the noise."""
+        """Note what a knob changed, once its values were tried, and keep its best value."""
         so_far = self._cost(self.best)
         assert so_far is not None
-        value = min(tried, key=lambda each: tried[each], default=None)
+        value = self._improve(knob, rest, tried)
         if value is None:
             return
         unset = self._cost(rest)
-        if so_far / tried[value] > 1 + _SLACK:
-            self.best = _changed(rest, knob, value)
         if knob.name not in {each.knob for each in self.effects}:
             own = (unset or so_far) / tried[value]
             found = own > 1 + _SLACK
             self.effects.append(Effect(knob.name, value if found else None, max(own, 1.0)))
+
+    def _improve(
+        self, knob: Knob, rest: Mapping[str, ParamValue], tried: Mapping[ParamValue, float]
+    ) -> ParamValue:
+        """Change a knob if that is better than the setting so far by more than the noise.
+
+        Returns:
+            Its best value; ``None`` if none was tried.
+        """
+        value = min(tried, key=lambda each: tried[each], default=None)
+        so_far = self._cost(self.best)
+        if value is not None and so_far is not None and so_far / tried[value] > 1 + _SLACK:
+            self.best = _changed(rest, knob, value)
+        return value
 
     def _cost(self, setting: Mapping[str, ParamValue]) -> float | None:
         return self._costs.get(frozenset(setting.items()))
