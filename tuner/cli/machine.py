@@ -76,8 +76,8 @@ def datasets_command(words: Sequence[str]) -> int:
     python -m tuner datasets get dataset.path=~/flowers [dataset.name=flowers ...]
 
       list      which data sets are cached
-      get       fetch now; tune does so by itself. Your own data are checked and prepared, and
-                what they are is said
+      get       fetch now; tune does so by itself. With dataset.path=, check and prepare your
+                own data, and say what they become
       check     compare the cached files with their hashes; exit code 3 if any is corrupt
       remove    delete; your own files are left alone
     """
@@ -176,8 +176,8 @@ def reference_command(words: Sequence[str]) -> int:
     python -m tuner reference framework=caffe dataset=mnist [model=default] [seeds=10] [to=folder]
 
     It trains the default fully with each seed, at the fastest runtime setting. The same command
-    resumes an interrupted recording. The record holds accuracies and no times. It is written to
-    the folder to=, or else to TUNER_HOME, where studies on this machine look first.
+    resumes an interrupted recording. The record holds accuracies and no times. It goes to the
+    folder to=, or else to TUNER_HOME/references, where studies on this machine look first.
     """
     from tuner.api import record_reference
 

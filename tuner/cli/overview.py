@@ -60,14 +60,14 @@ def _settings() -> dict[str, str]:
     return {
         "framework": "The framework to tune: " + ", ".join(list_frameworks()) + ".",
         "dataset": ", ".join(list_datasets()) + "; or dataset.path=~/pets",
-        "model": "default: the framework's own; lenet, alexnet, vgg, resnet50, lstm: shared.",
-        "budget": "About 12 minutes; quick: 2 minutes, thorough: 2 hours; or budget.time_s=1800.",
-        "goal": "The fastest without loss of accuracy; accuracy: the most accurate.",
+        "model": "The framework's own; or a shared one: lenet, alexnet, vgg, resnet50, lstm.",
+        "budget": "12 minutes; or quick: 2 minutes, thorough: 2 hours; or budget.time_s=1800.",
+        "goal": "The fastest without loss of accuracy; or accuracy: the most accurate.",
         "constraints": "Limits such as 'constraints=[peak_memory_mb<=2048]'.",
         "executor.cores": "CPUs that trials use, such as 0-3; all if empty.",
         "seed": "Seed of the search and of the weights.",
-        "resume": "Resume the same study; restart deletes its earlier results.",
-        "output": "Where MLflow's database and files go.",
+        "resume": "Resume the same study; or restart: delete its earlier results first.",
+        "output": "Folder for MLflow's database and files.",
     }
 
 

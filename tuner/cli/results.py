@@ -62,8 +62,8 @@ def recommend_command(words: Sequence[str]) -> int:
     python -m tuner recommend program=train.py
 
     The answer is the fastest configuration that is proven to lose no accuracy against the
-    framework's default. Without framework= all frameworks with results are compared. For a
-    program of yours it is what tuner wrap proved.
+    framework's default. Without framework= all frameworks with results are compared. With
+    program= it is the setting that tuner wrap proved for your own program.
 
     Limits:
       max_accuracy_loss=0.01   allow a loss of one point; none allows any loss
@@ -72,19 +72,19 @@ def recommend_command(words: Sequence[str]) -> int:
       min_accuracy=0.985       at least this test accuracy
       max_perplexity=120       of a text: at most this test perplexity
       max_perplexity_loss=0.02 of a text: allow a rise of 2 %; none allows any
-      cores=2                  measured on this many cores; says how to split them, too
+      cores=2                  measured on this many cores; also says how to split them
       jobs_per_host=2          measured with two such jobs at once (experiment=tenancy)
       max_workers=1            at most this many processes that train one job together
     Choice:
       objective=train_time_s   what to prefer within the limits; or accuracy (of a text
-                               perplexity), or memory_mb; of a program what it needs less
+                               perplexity), or memory_mb. With program=, what to need less
                                of: time, cpu or memory
-    Groups on several hosts, modelled:
-      bandwidth=1gbit          how fast 4 to 64 workers would train over such a link, one on each
+    Prediction for several hosts:
+      bandwidth=1gbit          how fast 4 to 64 workers, one per host, would train over such a link
       latency_ms=0.25          of that link, one way
     Output:
-      format=yaml              or json, for programs; env, sh, argv, slurm, k8s-configmap or
-                               trainjob, for a job to start with
+      format=yaml              for people; json for programs; env, sh, argv, slurm,
+                               k8s-configmap or trainjob for a job to start with
     Source:
       output=.                 folder with mlflow.db
       tracking_uri=            address of another MLflow server or database
@@ -215,9 +215,9 @@ def serve_command(words: Sequence[str]) -> int:
     The page is at /, the API's description at /openapi.json. The service runs the studies that
     clients submit, one after the other. If it is stopped during a study, it resumes that study
     when it starts again. On any host but loopback, and behind a proxy, clients must send the
-    token that the environment variable TUNER_SERVICE_TOKEN holds.
+    token in the environment variable TUNER_SERVICE_TOKEN.
 
-      mode=observe             only tell jobs what they would gain; apply is the default
+      mode=observe             change no job, only show what would be saved; apply is the default
       behind_proxy=true        require the token on loopback too, where a proxy connects from
       output=.                 folder with mlflow.db
       tracking_uri=            address of another MLflow server or database

@@ -32,14 +32,14 @@ def wrap_command(words: Sequence[str]) -> int:
     python -m tuner wrap [options] -- command ...
 
     The command is run once as it is, then with other settings of the libraries that it loads:
-    threads, their binding, memory. Its environment alone is changed, no line of the program. The
-    fastest setting, or the one that uses the least CPU time or memory, is proven by runs in turns
-    with the program as it is. The same command resumes an interrupted study.
+    threads, their binding, memory. Only its environment is changed, not the program. Runs with
+    the fastest setting, or the one that uses the least CPU time or memory, and runs of the
+    program as it is take turns to prove it. The same command resumes an interrupted study.
 
     Steps are counted by the program's own reports (TUNER_REPORT, see docs/wrap.md), or by a hook
     in PyTorch, Keras, XGBoost, LightGBM, scikit-learn's neural networks, MXNet's Gluon and
-    Chainer; else --step finds them in its output. Then runs are cut short, and a study takes 5
-    minutes. Without steps, whole runs are compared, and a study takes as long as ten of them.
+    Chainer, or by --step in its output. Then runs are cut short, and a study takes 5 minutes.
+    Without steps, whole runs are compared, and a study takes as long as ten of them.
 
     Params are searched at the best setting, by whole runs. They come from options such as
     --lr 'log(1e-4, 1e-1)', or from a tuner.yaml beside the program. The program as it is runs
@@ -54,8 +54,8 @@ def wrap_command(words: Sequence[str]) -> int:
     --minimize NAME     ... or this, such as a loss or a perplexity
     --margin NUMBER     what counts as no loss (default: 0.002 of accuracy, 1 % of any other)
     --step REGEX        each match in the output is one step
-    --metric REGEX      reads the accuracy from the output, by a group (?P<accuracy>...); whole
-                        runs then show whether it is kept
+    --metric REGEX      reads what must not get worse from the output, by a group of its name
+                        such as (?P<accuracy>...); whole runs then show whether it is kept
     --budget SECONDS    length of the study (default: as above; with params 30 whole runs, and 5
                         minutes at least)
     --cores LIST        CPUs that the program may use, such as 0-3 (default: all)
@@ -65,10 +65,10 @@ def wrap_command(words: Sequence[str]) -> int:
     --cores-per-trial N    CPUs of a run there (default: all of a node)
     --knob VAR=A,B      also try these values of an environment variable
     --without KNOB      leave this knob as it is; may be given more than once
-    --allow-read PATH   what the program reads outside its folder, such as its data
+    --allow-read PATH   a path outside its folder that the program may read, such as its data
     --network           let it use the network
     --allow-gpu         let it use the GPUs of this machine
-    --no-sandbox        run it without a sandbox, in its own folder
+    --no-sandbox        run it without a sandbox; changes of its folder then stay
     --output FOLDER     where MLflow's files go (default: .)
     --tracking-uri URI  MLflow's address (default: a database in the output folder)
     --json              print the result as JSON

@@ -46,7 +46,7 @@ def serve(
         framework_path: Folder with the user's own frameworks.
         behind_proxy: Whether clients come through a proxy. A token is then needed on loopback
             too, as the proxy's requests come from there.
-        mode: ``apply``, or ``observe`` to only tell jobs what they would gain.
+        mode: ``apply``, or ``observe`` to change no job and only show what would be saved.
         words: Further overrides of every requested study.
 
     Raises:
