@@ -225,7 +225,7 @@ def _python() -> Iterator[str]:
     yield "all public functions. Everything else may change with any version.\n"
     yield _autodoc(
         ".. automodule:: tuner.api\n"
-        "   :members: tune, train, record_reference, load_results, recommend"
+        "   :members: tune, train, record_reference, load_results, recommend, recommend_program"
     )
     yield "\n## Errors\n"
     yield _autodoc(".. automodule:: tuner.values.errors\n   :members:\n   :show-inheritance:")
