@@ -1,11 +1,11 @@
 """First steps in Python: tune, load what was found, ask which configuration a job should run with.
 
-Runs as a script or cell by cell, and goes on where it was when it is run again:
+Run it as a script or cell by cell. Run again, it goes on where it was:
 
     python examples/first_steps.py [framework=caffe dataset=mnist_5k budget=quick ...]
 """
 
-# %% What is to be tuned: names and values are those of the command line
+# %% What to tune: names and values are those of the command line
 import sys
 
 from tuner import load_results, recommend, tune

@@ -1,8 +1,8 @@
-"""A DLaaS scheduler as a client of the service: jobs in, configurations out, each then run.
+"""A scheduler of deep learning as a service: a client that runs jobs as the service recommends.
 
-Ten jobs with limits of their own ask for a configuration, claim it, train with it in the
-framework's own runtime on this machine, one after the other, and report how it went; the service
-says whether it kept what was promised:
+Each of ten jobs asks for a configuration under its own limits, claims it, trains with it in the
+framework's own runtime on this machine, and reports how it went. The service says whether the
+promise was kept. The jobs run one after the other:
 
     python -m tuner serve &
     python examples/scheduler.py [http://127.0.0.1:8765] [dataset=mnist] [framework_path=folder]
