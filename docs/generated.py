@@ -180,7 +180,10 @@ def _rest() -> Iterator[str]:
         document = make_app(f"sqlite:///{folder}/mlflow.db", Jobs(Path(folder))).openapi()
     for path, methods in document["paths"].items():
         for method, entry in methods.items():
-            yield f"\n## {method.upper()} {path}\n\n{entry.get('summary', '')}"
+            yield f"\n## {method.upper()} {path}\n\n{entry.get('description', '')}"
+            if "requestBody" in entry:
+                body = entry["requestBody"]["content"]["application/json"]["schema"]
+                yield f"\nThe body is {_type(body)}, see [Objects](#objects)."
             rows = [
                 (_code(each["name"]), _type(each["schema"]), each["schema"].get("description", ""))
                 for each in entry.get("parameters", [])
@@ -206,8 +209,8 @@ def _rest() -> Iterator[str]:
 def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
-    if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"])
+    if several := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(_type(each) for each in several)
     if "enum" in schema or "const" in schema:
         return ", ".join(map(str, schema.get("enum") or [schema["const"]]))
     if schema.get("type") == "array":
