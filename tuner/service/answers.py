@@ -50,10 +50,10 @@ def add_answers(
     async def recommendations(asked: Annotated[Question, Query()]) -> Answer | Response:
         """Recommend the verified configuration that a job should run with, under its limits.
 
-        With ``format`` it is a text for a job to start with. If nothing is recommended, status
-        404 comes with a text that sets nothing, so that the job keeps its defaults; so it does
-        with 409 and 503. A service that only observes sends such a text too, with the id under
-        which to report.
+        With ``format`` it is a text for a job to start with. If nothing is recommended (404), or
+        the service cannot answer now (409, 503), the text sets nothing, so the job keeps its
+        defaults. A service that only observes sends such a text too, with the id under which to
+        report.
         """
         try:
             if asked.bandwidth:  # fits a model first, for which no other answer should wait
@@ -99,7 +99,7 @@ def _require_accuracy(dataset: str) -> None:
     """Raise ``NothingRecommended`` for a shipped text, which perplexity is the measure of."""
     if dataset in list_datasets() and load_dataset_config(dataset).figure != "accuracy":
         raise NothingRecommended(
-            f"{dataset} is measured by perplexity, of which the service does not tell; "
+            f"{dataset} is measured by perplexity, about which the service does not answer; "
             f"python -m tuner recommend dataset={dataset} does"
         )
 

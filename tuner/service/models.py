@@ -56,8 +56,8 @@ class Question(_Strict):
     )
     cores: Annotated[int, Field(gt=0, le=65536)] | None = Field(
         None,
-        description="CPUs of the job; only what was measured on as many is considered, and how to "
-        "split so many is told",
+        description="CPUs of the job; only what was measured on as many is considered, and the "
+        "answer says how to split them",
     )
     jobs_per_host: Annotated[int, Field(gt=0, le=65536)] = Field(
         1,
@@ -70,8 +70,8 @@ class Question(_Strict):
     objective: Literal["train_time_s", "accuracy", "memory_mb"] = "train_time_s"
     bandwidth: Annotated[str, Field(pattern=BANDWIDTH)] | None = Field(
         None,
-        description="of the link between hosts, such as 10gbit: how fast 4 to 64 workers would "
-        "train over it is told",
+        description="of the link between hosts, such as 10gbit: the answer then says how fast 4 "
+        "to 64 workers would train over it",
     )
     latency_ms: Annotated[float, Field(ge=0, le=MAX_LATENCY_MS)] = Field(
         LATENCY_MS, description="of that link, one way"
