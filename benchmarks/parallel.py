@@ -75,13 +75,19 @@ def open_session(bench: Workbench, params: Params) -> Iterator[WorkerSession]:
 
 
 def settings_of(bench: Workbench) -> list[Setting]:
-    """List every runtime setting, and groups of as many workers and threads as cores."""
+    """List every runtime setting, and groups of as many workers and threads as cores.
+
+    Those beyond the cores are there with each exchange of gradients.
+    """
     space, cores = bench.space, len(bench.setup.cores)
     found: list[Setting] = [dict(bench.default)]
     for name, param in space.runtime.items():
         found = [{**each, name: value} for each in found for value in param.values(each)]
-    over = {"workers": cores, "threads": cores}
-    beyond = [{**each, **over} for each in found if each["workers"] == 1 == each["threads"]]
+    over: list[Setting] = [{"workers": cores, "threads": cores}]
+    if exchange := space.runtime.get("exchange"):
+        over = [{**each, "exchange": value} for each in over for value in exchange.values(each)]
+    alone = [each for each in found if each["workers"] == 1 == each["threads"]]
+    beyond = [{**each, **group} for each in alone for group in over]
     return [{name: each[name] for name in space.runtime} for each in [*found, *beyond]]
 
 

@@ -72,21 +72,41 @@ def sessions(monkeypatch):
     return Sessions(monkeypatch)
 
 
-@pytest.fixture
-def bench(monkeypatch):
-    path = find_setting_file("search_spaces", "tensorflow")
+def bench_of(framework):
+    path = find_setting_file("search_spaces", framework)
     space = SearchSpace.load(path, cores=len(CORES), dataset=parallel.DATASET, model="lenet")
-    made = SimpleNamespace(
+    return SimpleNamespace(
         space=space,
         default=space.default(parallel.DATASET, "lenet").params,
         setup=SimpleNamespace(cores=CORES),
     )
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    made = bench_of("tensorflow")
     monkeypatch.setattr(parallel, "workbench", lambda *_: contextlib.nullcontext(made))
     return made
 
 
 def layout(setting):
     return setting["workers"], setting["threads"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "exchanges"),
+    [
+        ("mxnet", {"exact", "async", "2bit"}),
+        ("torch", {"exact", "fp16", "powersgd"}),
+        ("chainer", {None}),
+    ],
+)
+def test_each_exchange_is_measured_within_the_cores_and_beyond(framework, exchanges):
+    settings = settings_of(bench_of(framework))
+    assert len(settings) == len({str(each) for each in settings})
+    for wanted in ((2, 1), (2, 2)):
+        found = {each.get("exchange") for each in settings if layout(each) == wanted}
+        assert found == exchanges
 
 
 def test_each_layout_is_measured_at_the_fastest_setting_that_was_raced(bench):
