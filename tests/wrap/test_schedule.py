@@ -52,9 +52,10 @@ def test_a_study_is_as_long_as_its_runs_need_or_as_it_is_told(study, seconds):
 
 
 def test_the_search_for_a_setting_leaves_most_of_the_time_to_that_for_params():
-    assert scheduled(1, PARAMS, reached=0.9, budget_s=400).kept_s(1.0) == 300
-    assert scheduled(1, budget_s=400).kept_s(1.0) == pytest.approx(10 * 2.3)
-    assert scheduled(1, budget_s=20).kept_s(1.0) == 8
+    assert scheduled(1, PARAMS, reached=0.9, budget_s=400).kept_s(1.0, found=True) == 300
+    assert scheduled(1, budget_s=400).kept_s(1.0, found=True) == pytest.approx(10 * 2.3)
+    assert scheduled(1, budget_s=400).kept_s(1.0, found=False) == pytest.approx(6 * 2.3)
+    assert scheduled(1, budget_s=20).kept_s(1.0, found=True) == 8
 
 
 def test_the_first_finalist_gets_a_proof_however_late_it_is_and_no_other_does():

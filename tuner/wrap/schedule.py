@@ -85,15 +85,17 @@ class Schedule:
         """Return the wall time of a run whose measured part takes this long."""
         return self._record.seen.start_s + train_s + _AROUND_S
 
-    def kept_s(self, best_s: float) -> float:
+    def kept_s(self, best_s: float, *, found: bool) -> float:
         """Return the seconds that the search for a runtime setting leaves for what follows.
 
         Args:
             best_s: Seconds that the measured part of a run takes at the best setting so far.
+            found: Whether there is something to prove by now; else the fewest pairs are enough.
         """
         if self._request.program.params:
             return (1 - _RACED) * self.budget_s
-        return min(2 * _KEPT_PAIRS * self.cost_s(best_s), _RESERVED * self.budget_s)
+        pairs = _KEPT_PAIRS if found else MIN_PAIRS
+        return min(2 * pairs * self.cost_s(best_s), _RESERVED * self.budget_s)
 
     def kept_with_params_s(self, best_s: float) -> float:
         """Return the seconds that the search for params leaves for the proof.

@@ -217,10 +217,10 @@ class _Study:
         if self._proving.begun:
             return
         schedule, window = self._schedule, self._record.seen.window
-        while (setting := self._descent().next) is not None:
+        while (setting := (descent := self._descent()).next) is not None:
             best = min(self._record.raced, key=self._objective.of)
             best_s = Objective.TIME.of(best)
-            kept_s = schedule.kept_s(best_s)
+            kept_s = schedule.kept_s(best_s, found=bool(descent.best))
             if schedule.left_s - schedule.cost_s(_BEATEN * best_s) < kept_s:
                 return
             aim = Aim(
