@@ -11,14 +11,19 @@ from types import SimpleNamespace
 import pytest
 
 from tests.report_samples import make_result
+from tuner.config.catalogue import list_frameworks, load_framework
+from tuner.config.composing import compose
+from tuner.config.validation import validate
+from tuner.study.preparation import load_space
 from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialStatus
 
 pytest.importorskip("ray", reason="pip install 'tuner[ray]'")
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from network_studies import entrants_of, large_batches, lines, train_all
+from network_studies import entrants_of, large_batches, lines, settings, train_all
 
+ABLE = [name for name in list_frameworks() if load_framework(name).spans_nodes]
 RUNTIME = ("nodes", "workers", "exchange", "threads")
 ONE = {"nodes": 1, "workers": 1, "exchange": "exact", "threads": 1}
 TWO = {**ONE, "nodes": 2}
@@ -70,6 +75,17 @@ def test_the_default_of_large_batches_is_in_its_space(tmp_path):
     assert space.refusal(default) == ""
     assert (default["batch_size"], default["iterations"]) == (640, 400)
     assert space.start_points(default)
+
+
+@pytest.mark.parametrize("framework", ABLE)
+def test_its_studies_hold_everything_against_a_whole_default(framework, tmp_path):
+    tree = large_batches(framework, 80, tmp_path)
+    given = SimpleNamespace(framework=framework, budget_s=60.0, settings=["seed=3"])
+    config = validate(compose(settings(given, tree, tmp_path)))
+    assert (config.baseline, config.budget.time_s, config.seed) == ("full", 60.0, 3)
+    space = load_space(config)
+    assert space.runtime["nodes"].values({}) == (1, 2)
+    assert space.default("mnist", "lenet").params["iterations"] == 80
 
 
 def test_each_answer_is_trained_over_both_networks_and_at_the_others_setting(cluster, tmp_path):
