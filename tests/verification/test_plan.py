@@ -233,6 +233,8 @@ def test_a_rate_is_measured_for_some_seconds_at_least():
     assert shares(make_plan(make_entrant(1, 50.0), config=config), 1)[1] == pytest.approx(4 / 50)
     hasty = VerifyConfig(long_s=40, rate_share=0.01, min_rate_s=2)
     assert shares(make_plan(make_entrant(1, 50.0), config=hasty), 1)[1] == pytest.approx(2 / 50)
+    slow = make_plan(make_entrant(1, 600.0), config=VerifyConfig())
+    assert shares(slow, 1)[1] == pytest.approx(4 / 600), "a slow default takes no longer"
     brief = VerifyConfig(long_s=1, min_rate_s=8)
     assert shares(make_plan(make_entrant(1, 5.0), config=brief), 1) == [1.0] * 3
 

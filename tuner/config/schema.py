@@ -262,7 +262,7 @@ class VerifyConfig:
 
     finalists: int = 3
     repeats: int = 3
-    rate_share: float = 0.015
+    rate_share: float = 0.005
     min_rate_s: float = 4.0
     long_s: float = 15.0
     confidence: float = 0.95
