@@ -82,7 +82,7 @@ class Place:
     Optimizer = made()
 
 counter = counting._Counter("no library")
-tell = cost(2000, lambda: counter._tell(time.monotonic()))
+tell = cost(2000, lambda: counter._tell(1, time.monotonic()))
 plain = cost(1000000, made()().update)
 counting._EVERY_S = float("inf")  # nothing is reported any more
 counting._hook(Place, "Optimizer", "update", "no library")
