@@ -44,7 +44,7 @@ class _Gpu:
 
     def __init__(self):
         self._origin = None  # an event, and when it was done by the clock of the reports
-        self._queued = []  # steps, each with its event, that the GPU may not have done
+        self.queued = []  # steps, each with its event, that the GPU may not have done
         self._fails = False
 
     def _is_used(self):
@@ -64,24 +64,24 @@ class _Gpu:
             if self._origin is None:
                 event.synchronize()
                 self._origin = event, time.monotonic()
-            self._queued.append((step, event))
+            self.queued.append((step, event))
         except Exception:  # another device, or no event: the host's clock is left
-            self._fails, self._queued = True, []
+            self._fails, self.queued = True, []
         return not self._fails
 
     def done(self):
         """Return the steps that the GPU has done since the last call, and when."""
         found = []
         try:
-            if not self._queued or sys.modules["torch"].cuda.is_current_stream_capturing():
+            if not self.queued or sys.modules["torch"].cuda.is_current_stream_capturing():
                 return found
             first, began_s = self._origin
-            while self._queued and self._queued[0][1].query():
-                step, event = self._queued[0]
+            while self.queued and self.queued[0][1].query():
+                step, event = self.queued[0]
                 found.append((step, began_s + first.elapsed_time(event) / 1000))
-                del self._queued[0]
+                del self.queued[0]
         except Exception:
-            self._fails, self._queued = True, []
+            self._fails, self.queued = True, []
         return found
 
 
@@ -106,6 +106,8 @@ class _Counter:
         self._name = "%d.%d" % (self._pid, time.time_ns() if hasattr(time, "time_ns") else 0)
 
     def step(self):
+        if self._seen_enough:
+            return
         if self._pid != os.getpid():  # forked: the steps so far are those of the parent
             self._begin()
         with self._lock:
@@ -113,11 +115,10 @@ class _Counter:
 
     def _count(self):
         self._steps += 1
-        if self._seen_enough:
-            return
         now = time.monotonic()
         try:
-            self._tell_done()
+            if self._gpu.queued:
+                self._tell_done()
             if now - self._asked_s >= _EVERY_S:
                 self._asked_s = now
                 if not self._gpu.queue(self._steps):
