@@ -103,9 +103,10 @@ class Descent:
         Returns:
             Its best value; ``None`` if none was tried.
         """
-        value = min(tried, key=lambda each: tried[each], default=None)
         so_far = self._cost(self.best)
-        if value is not None and so_far is not None and so_far / tried[value] > 1 + _SLACK:
+        assert so_far is not None
+        value = min(tried, key=lambda each: tried[each], default=None)
+        if value is not None and so_far / tried[value] > 1 + _SLACK:
             self.best = _changed(rest, knob, value)
         return value
 
