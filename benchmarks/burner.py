@@ -23,8 +23,9 @@ from typing import Any
 from workbench import Workbench, fresh_study, workbench
 
 from tuner.trials.session import WorkerSession
+from tuner.values.params import Params, ParamValue, batch_size_of
 from tuner.values.results import StudyResult
-from tuner.values.trial import Params, ParamValue, Trial, TrialKind, batch_size_of
+from tuner.values.trial import Trial, TrialKind
 
 ROUNDS = 9
 PROBE_S = 0.5

@@ -42,7 +42,8 @@ from tuner.executors.local import LocalExecutor
 from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.reading import evidence_of
 from tuner.trials.session import run_trial
-from tuner.values.trial import Params, Trial, TrialKind, iterations_of
+from tuner.values.params import Params, iterations_of
+from tuner.values.trial import Trial, TrialKind
 from tuner.values.verified import Role, Verified
 
 LIVE_SEEDS = 10

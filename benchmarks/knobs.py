@@ -28,9 +28,10 @@ from tuner.config.catalogue import list_frameworks
 from tuner.measure import machine_facts, parse_cores
 from tuner.trials.session import TrialSetup, WorkerSession
 from tuner.values.errors import TunerError
+from tuner.values.params import Params, ParamValue
 from tuner.values.ranges import Choices
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, Trial, TrialResult, TrialStatus
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"
 COLUMNS = ("framework", "knob", "setting", "speed ×", "range", "iterations/s", "note")

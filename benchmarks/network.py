@@ -39,9 +39,10 @@ from tuner.config.schema import ExecutorConfig, MeasureConfig, TuneConfig
 from tuner.executors import RayExecutor
 from tuner.race.race import Race
 from tuner.values.exchange import lossy
+from tuner.values.params import Params, ParamValue
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, Trial, TrialKind
+from tuner.values.trial import Trial, TrialKind
 
 DATASET = "mnist_5k"
 RACE_S = 900.0  # so long that the race ends by itself

@@ -47,7 +47,8 @@ from tuner.storage.study_folder import write_atomically
 from tuner.study.preparation import load_space
 from tuner.values.distributions import upper_quantile
 from tuner.values.errors import TunerError
-from tuner.values.trial import Interval, Params, Trial, TrialKind
+from tuner.values.params import Params
+from tuner.values.trial import Interval, Trial, TrialKind
 
 DATASET = "mnist"
 BATCH_SIZES = 640, 1280

@@ -39,16 +39,9 @@ from tuner.race.race import Race
 from tuner.trials.session import WorkerSession
 from tuner.values.errors import NoTrialSucceeded, TunerError
 from tuner.values.groups import groups
+from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
-from tuner.values.trial import (
-    Params,
-    ParamValue,
-    Trial,
-    TrialKind,
-    TrialStatus,
-    batch_size_of,
-    iterations_of,
-)
+from tuner.values.trial import Trial, TrialKind, TrialStatus
 
 DATASET = "mnist_5k"
 RACE_S = 600.0  # so long that the race ends by itself

@@ -14,8 +14,9 @@ from ray.tune.search.optuna import OptunaSearch
 from recorded import GOALS, Recorded
 from replay import Replay
 
+from tuner.values.params import ParamValue
 from tuner.values.results import front_of
-from tuner.values.trial import Checkpoint, ParamValue, Trial, TrialResult
+from tuner.values.trial import Checkpoint, Trial, TrialResult
 
 _GOAL = GOALS[0]
 _RUNGS = 81  # ASHA's first look is at this fraction of the longest training

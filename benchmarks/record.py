@@ -31,17 +31,11 @@ from tuner.measure import fingerprint, machine_facts
 from tuner.search.derived import Composition
 from tuner.storage.study_folder import write_atomically
 from tuner.trials.session import WorkerSession
+from tuner.values.params import ParamValue, batch_size_of, iterations_of
 from tuner.values.ranges import Choices, Range
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import (
-    ParamValue,
-    Trial,
-    TrialKind,
-    TrialResult,
-    batch_size_of,
-    iterations_of,
-)
+from tuner.values.trial import Trial, TrialKind, TrialResult
 
 TABLES = Path(__file__).parent / "tables"
 PROBE_S = 0.4

@@ -22,11 +22,11 @@ from tuner.config.catalogue import find_setting_file
 from tuner.convergence.references import Accuracies, find_reference
 from tuner.measure import cpu_flags
 from tuner.search.curves import Curve, look_deviations
+from tuner.values.params import Params, batch_size_of, iterations_of
 from tuner.values.pareto import OBJECTIVES, hypervolume
 from tuner.values.ranges import Choices, Range
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, batch_size_of, iterations_of
 
 TABLES = Path(__file__).parent / "tables"
 GOALS = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])

@@ -21,16 +21,8 @@ from recorded import Recorded
 
 from tuner.trials.protocol import marks_of, tests_every_mark, trained_iterations
 from tuner.trials.stopping import can_extend, far_behind
-from tuner.values.trial import (
-    Checkpoint,
-    Measurement,
-    Params,
-    Trial,
-    TrialKind,
-    TrialResult,
-    TrialStatus,
-    iterations_of,
-)
+from tuner.values.params import Params, iterations_of
+from tuner.values.trial import Checkpoint, Measurement, Trial, TrialKind, TrialResult, TrialStatus
 
 TIME_NOISE = 0.03
 LANE_SLOWDOWN = 1.25  # of trials that run side by side, as it was seen on two cores

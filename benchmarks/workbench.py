@@ -27,9 +27,9 @@ from tuner.study.preparation import standalone_setup
 from tuner.study.study import tune
 from tuner.trials.session import TrialSetup
 from tuner.values.errors import TunerError
+from tuner.values.params import Params
 from tuner.values.results import StudyResult
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params
 from tuner.verification.plan import Entrant, Plan
 
 MODEL = "lenet"

@@ -6,15 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.values.params import UNSET, ParamValue
 from tuner.values.pareto import find_objective
 from tuner.values.results import StudyResult
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.trial import (
-    UNSET,
     Checkpoint,
     Interval,
     Measurement,
-    ParamValue,
     Trial,
     TrialKind,
     TrialResult,

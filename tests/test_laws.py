@@ -124,7 +124,9 @@ def test_a_big_package_lives_in_one_place(package):
     assert {room_of(each) for each in users} == HOMES[package]
 
 
-@pytest.mark.parametrize("module", ["tuner.values.errors", "tuner.values.trial"])
+@pytest.mark.parametrize(
+    "module", ["tuner.values.errors", "tuner.values.params", "tuner.values.trial"]
+)
 def test_the_ground_floor_needs_the_standard_library_alone(module):
     used = host().find_modules_directly_imported_by(module)
     assert used

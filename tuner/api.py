@@ -49,10 +49,11 @@ from tuner.trials.session import run_trial
 from tuner.trials.setup import claim_cores
 from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, DamagedStudy, NoTrialSucceeded
+from tuner.values.params import Params
 from tuner.values.results import StudyResult
 from tuner.values.scaling import Link, read_topology
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, Trial, TrialResult
+from tuner.values.trial import Trial, TrialResult
 from tuner.wrap.objective import read_objective
 
 _log = logging.getLogger(__name__)

@@ -21,7 +21,8 @@ from tuner.progress import (
 )
 from tuner.progress.live import REFRESH_HZ, LiveProgress
 from tuner.progress.plain import PlainProgress
-from tuner.values.trial import UNSET, Trial, TrialKind, TrialStatus
+from tuner.values.params import UNSET
+from tuner.values.trial import Trial, TrialKind, TrialStatus
 
 # what runs here is not only Python of ours: slower where neighbours take the CPU
 pytestmark = pytest.mark.timeout(20)

@@ -8,10 +8,11 @@ from tests.conftest import DEFAULT, SYNTHETIC
 from tests.report_samples import make_measurement
 from tuner.config.schema import parse_constraint
 from tuner.search.derived import Composition
+from tuner.values.params import UNSET
 from tuner.values.pareto import OBJECTIVES
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import UNSET, Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
+from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
 
 SPACE = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
 OWN = {name: DEFAULT[name] for name in SPACE.runtime}

@@ -13,7 +13,8 @@ import statistics
 from dataclasses import dataclass
 
 from tuner.convergence.references import Reference
-from tuner.values.trial import Checkpoint, TrialResult, TrialStatus, iterations_of
+from tuner.values.params import iterations_of
+from tuner.values.trial import Checkpoint, TrialResult, TrialStatus
 
 _MIN_COMPARED = 2  # looks of the first part at which a reference must hold
 

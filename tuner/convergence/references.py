@@ -21,15 +21,9 @@ from tuner.config.catalogue import framework_roots, project_folder, tuner_home
 from tuner.values.distributions import upper_quantile
 from tuner.values.errors import ConfigError
 from tuner.values.exchange import lossy
+from tuner.values.params import Params, iterations_of
 from tuner.values.quality import ACCURACY, Quality
-from tuner.values.trial import (
-    ENDED_ITSELF,
-    Checkpoint,
-    Params,
-    TrialResult,
-    TrialStatus,
-    iterations_of,
-)
+from tuner.values.trial import ENDED_ITSELF, Checkpoint, TrialResult, TrialStatus
 
 _NOT_THE_FRAMEWORK = ("python", "numpy", "lua")  # versions that may differ
 _MAX_COMPARED = 6  # looks of a first part that are compared, the latest ones

@@ -23,7 +23,8 @@ from tuner.executors.node import CoreSlot, NodeAddress, NodeSlot
 from tuner.executors.racing import LOSSES, RaceSession, too_few
 from tuner.executors.team import Member, NodeLost, Team, end
 from tuner.values.errors import RuntimeUnavailable
-from tuner.values.trial import Params, Trial, TrialResult, TrialStatus, nodes_of
+from tuner.values.params import Params, nodes_of
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 _Places = tuple[Sequence[Any], Any]
 """Where Ray puts the slots of a team, and their placement group, if they have one."""

@@ -12,7 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.trials.watch import Listener
-from tuner.values.trial import Measurement, Trial, TrialResult, TrialStatus, iterations_of
+from tuner.values.params import iterations_of
+from tuner.values.trial import Measurement, Trial, TrialResult, TrialStatus
 
 _RATE_S = 5.0  # for about this long, the rate of a disturbed long run is measured again
 

@@ -6,7 +6,8 @@ import dataclasses
 from typing import Protocol
 
 from tuner.executors.team import GroupSession, NodeLost, Team
-from tuner.values.trial import Params, Trial, TrialResult, TrialStatus, nodes_of
+from tuner.values.params import Params, nodes_of
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 LOSSES = 3
 """A trial that was lost this often is taken to kill its nodes."""

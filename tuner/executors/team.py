@@ -13,7 +13,8 @@ from typing import Any, cast
 from tuner.executors.node import Answer, NodeAddress
 from tuner.trials.outcome import Failure
 from tuner.trials.spanning import Part, along, merged
-from tuner.values.trial import Params, Trial, TrialResult, group_size, nodes_of
+from tuner.values.params import Params, group_size, nodes_of
+from tuner.values.trial import Trial, TrialResult
 
 _ANSWER_S = 30.0  # for the other nodes once one has failed: longer than a link counts as lost
 _CLOSE_S = 20.0

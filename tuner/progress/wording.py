@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tuner.values.exchange import EXACT
-from tuner.values.trial import UNSET, Params, ParamValue, TrialResult, TrialStatus
+from tuner.values.params import UNSET, Params, ParamValue
+from tuner.values.trial import TrialResult, TrialStatus
 
 _LEFT_OUT: Params = {
     "blas_kernel": UNSET, "workers": 1, "nodes": 1, "exchange": EXACT, "bucket_cap_mb": UNSET,

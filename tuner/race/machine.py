@@ -20,9 +20,9 @@ from tuner.race.race import Race
 from tuner.storage.study_folder import write_atomically
 from tuner.trials.session import TrialSetup, WorkerSession
 from tuner.values.errors import NoTrialSucceeded
+from tuner.values.params import Params
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params
 
 
 class MachineRace:

@@ -12,7 +12,7 @@ import contextlib
 import math
 
 from tuner.race.probing import Prober, Session
-from tuner.values.trial import Params, ParamValue, group_size
+from tuner.values.params import Params, ParamValue, group_size
 
 _DRIFT = 0.1  # change of pace (logarithm) that may matter
 _SURELY = 2.0  # standard errors by which it must exceed the noise of probes

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tuner.values.params import Params, ParamValue
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
-from tuner.values.trial import Params, ParamValue, Trial, TrialKind, TrialResult
+from tuner.values.trial import Trial, TrialKind, TrialResult
 
 _MIN_ITERATIONS = 3
 _WARM_UP = 1  # iterations that are not counted, as a new batch size allocates memory

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from tuner.race.pacemaker import Pacemaker
 from tuner.race.probing import OpenSession, Prober, Session
 from tuner.values.exchange import exact_only
+from tuner.values.params import Params, ParamValue, batch_size_of, group_size, nodes_of
 from tuner.values.ranges import Range
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, batch_size_of, group_size, nodes_of
 
 _SLACK = 1.3  # settings slower than the best by this factor at every batch size are dropped
 _PLAINLY = 1.5  # slower by this factor at the first batch size: the others are not even tried

@@ -12,8 +12,9 @@ from typing import Any
 from tuner.config.schema import VerifyConfig
 from tuner.recommendation.layouts import Layouts
 from tuner.values.exchange import changes
+from tuner.values.params import Params, group_size, nodes_of
 from tuner.values.quality import ACCURACY, Quality
-from tuner.values.trial import Interval, Params, group_size, nodes_of
+from tuner.values.trial import Interval
 from tuner.values.verified import Role
 
 MARGIN = VerifyConfig.accuracy_margin

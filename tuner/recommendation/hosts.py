@@ -13,7 +13,7 @@ from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.layouts import Basis, whole
 from tuner.values.errors import NothingRecommended
 from tuner.values.exchange import lossy
-from tuner.values.trial import ParamValue, nodes_of
+from tuner.values.params import ParamValue, nodes_of
 
 _MAX_S = 1e9  # beyond which what is on record was no measurement
 

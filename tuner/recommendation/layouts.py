@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuner.values.exchange import EXACT, changes, lossy
+from tuner.values.params import Params, ParamValue, nodes_of
 from tuner.values.runtime_map import PaceProbe, RuntimeMap
 from tuner.values.scaling import Link, Pace, Scaling, TooFewLayouts, Topology, fastest
-from tuner.values.trial import Interval, Params, ParamValue, nodes_of
+from tuner.values.trial import Interval
 
 Basis = Literal["measured", "modelled"]
 WORKERS = (4, 8, 16, 32, 64)

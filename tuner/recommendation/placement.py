@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from tuner.values.errors import ConfigError
-from tuner.values.trial import param_variables, text_of
+from tuner.values.params import param_variables, text_of
 
 VERSION = 1
 """Version of the forms, also in the canonical one, JSON."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from pathlib import Path
 
-from tuner.values.trial import Params, ParamValue
+from tuner.values.params import Params, ParamValue
 
 
 def fill_settings(template: Path, params: Params) -> str:

@@ -29,9 +29,10 @@ from tuner.report.wording import (
     verified_rows,
 )
 from tuner.values.groups import Group
+from tuner.values.params import UNSET, ParamValue
 from tuner.values.quality import Quality
 from tuner.values.results import StudyResult
-from tuner.values.trial import UNSET, ParamValue, TrialResult
+from tuner.values.trial import TrialResult
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

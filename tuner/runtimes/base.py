@@ -30,7 +30,7 @@ from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.sandbox import SHARED_NETWORK, sandbox_fault, sandbox_prefix
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.exchange import lossy
-from tuner.values.trial import Params, group_size, nodes_of
+from tuner.values.params import Params, group_size, nodes_of
 
 _STAMP = "installed.json"
 _VERIFY_TIMEOUT_S = 120.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.config.schema import BlasConfig, FrameworkConfig
 from tuner.values.errors import ConfigError
-from tuner.values.trial import UNSET, Params, ParamValue
+from tuner.values.params import UNSET, Params, ParamValue
 
 
 def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -> dict[str, str]:

@@ -13,9 +13,10 @@ from tuner.search.derived import Composition
 from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
 from tuner.values.exchange import Lossy, group_of, lossy
+from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
 from tuner.values.quality import ACCURACY, Quality
 from tuner.values.ranges import Range
-from tuner.values.trial import Params, ParamValue, TrialResult, batch_size_of, iterations_of
+from tuner.values.trial import TrialResult
 
 _DRAWN = 192  # candidates at random, each time
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve

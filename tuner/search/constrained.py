@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import optuna
 
+from tuner.values.params import Params, ParamValue
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue
 
 _AT_RANDOM = 6  # runs before the sampler learns from them
 

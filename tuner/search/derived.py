@@ -20,17 +20,11 @@ from dataclasses import dataclass
 
 from tuner.config.schema import Constraint
 from tuner.values.exchange import Lossy, lossy
+from tuner.values.params import Params, ParamValue, batch_size_of, group_size
 from tuner.values.pareto import Direction, Objective, pareto_front
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
-from tuner.values.trial import (
-    Params,
-    ParamValue,
-    TrialResult,
-    TrialStatus,
-    batch_size_of,
-    group_size,
-)
+from tuner.values.trial import TrialResult, TrialStatus
 
 _MEMORY = {"avg_memory_bytes", "peak_memory_bytes"}
 _MIN_GAIN = 1.2  # in trainings per second, from which on several run side by side

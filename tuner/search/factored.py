@@ -18,17 +18,10 @@ from tuner.search.outlook import Aim
 from tuner.search.proposals import Proposer
 from tuner.search.strategy import Probe, Races, Stop, Train, View
 from tuner.values.exchange import lossy
+from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
 from tuner.values.results import front_of, timed
 from tuner.values.runtime_map import PaceProbe
-from tuner.values.trial import (
-    Params,
-    ParamValue,
-    SideBySide,
-    TrialResult,
-    TrialStatus,
-    batch_size_of,
-    iterations_of,
-)
+from tuner.values.trial import SideBySide, TrialResult, TrialStatus
 
 _MAX_TURN_SHARE = 1 / 3  # of the time left to search, at most, for a turn of the race
 _FAULTS_OF_SETTING = (TrialStatus.INVALID, TrialStatus.CRASHED, TrialStatus.LEFT_PROCESSES)

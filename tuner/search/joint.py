@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.strategy import Train, View
+from tuner.values.params import ParamValue
 from tuner.values.results import front_of
-from tuner.values.trial import ParamValue, TrialResult
+from tuner.values.trial import TrialResult
 
 
 class JointSearch:

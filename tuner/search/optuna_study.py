@@ -23,9 +23,10 @@ from tuner.search.samplers import make_sampler
 from tuner.storage.databases import connect_args, exclusive, fault_of
 from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, StorageAway, StorageError
+from tuner.values.params import Params, ParamValue
 from tuner.values.pareto import Objective
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
+from tuner.values.trial import TrialResult, TrialStatus
 
 _NUMBER = "trial_number"
 _DRIVER = "driver"

@@ -17,10 +17,11 @@ from scipy import special
 
 from tuner.search.curves import CurveModel, persistence_of
 from tuner.search.places import AccuracyCube
+from tuner.values.params import iterations_of
 from tuner.values.quality import ACCURACY, MIN_ERROR, Quality
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import TrialResult, iterations_of
+from tuner.values.trial import TrialResult
 from tuner.verification.noninferiority import LookPlan, usual_deviation
 
 _Array = np.typing.NDArray[np.float64]

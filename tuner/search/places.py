@@ -14,9 +14,10 @@ import numpy as np
 
 from tuner.search.curves import Curve
 from tuner.values.exchange import Lossy, group_of, lossy
+from tuner.values.params import Params, ParamValue
 from tuner.values.ranges import Choices, Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
+from tuner.values.trial import TrialResult, TrialStatus
 
 _Array = np.typing.NDArray[np.float64]
 _CLIFF = 0.15  # distance in the cube over which divergence becomes unlikely

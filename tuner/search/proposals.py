@@ -10,8 +10,8 @@ from tuner.search.candidates import Candidates, CandidateSource, Known
 from tuner.search.curves import CurveModel, front_gain
 from tuner.search.derived import Composition
 from tuner.search.places import AccuracyCube
+from tuner.values.params import Params, ParamValue, iterations_of
 from tuner.values.results import least_of_interest
-from tuner.values.trial import Params, ParamValue, iterations_of
 
 _NEARLY = 0.9  # of the worth; less would prolong trainings beyond what is of interest
 _BESIDE = 0.25  # weight of the front's gain where there is an aim

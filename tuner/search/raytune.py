@@ -9,7 +9,7 @@ import warnings
 import optuna
 
 from tuner.search.optuna_study import OptunaStudy
-from tuner.values.trial import ParamValue
+from tuner.values.params import ParamValue
 
 
 class RayTune:

@@ -12,8 +12,9 @@ from typing import Protocol
 
 from tuner.search.optuna_study import OptunaStudy
 from tuner.search.outlook import Aim
+from tuner.values.params import Params
 from tuner.values.runtime_map import RuntimeMap
-from tuner.values.trial import Params, SideBySide, Trial, TrialResult
+from tuner.values.trial import SideBySide, Trial, TrialResult
 
 
 @dataclass(frozen=True, slots=True)

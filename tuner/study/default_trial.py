@@ -20,16 +20,10 @@ from tuner.study.trial_runs import TrialRuns
 from tuner.trials.session import TrialSetup
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.exchange import lossy
+from tuner.values.params import batch_size_of, iterations_of
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import (
-    Trial,
-    TrialKind,
-    TrialResult,
-    TrialStatus,
-    batch_size_of,
-    iterations_of,
-)
+from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
 
 _RACE_OF_LEFT = 1 / 3  # largest part of the time left, for the race before a whole default
 _WHOLE_OF_LEFT = 0.5  # the same for the default itself, at the fastest setting

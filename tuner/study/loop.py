@@ -36,8 +36,9 @@ from tuner.study.default_trial import DefaultTrial
 from tuner.study.schedule import Schedule
 from tuner.study.trial_runs import TrialRuns
 from tuner.trials.session import TrialSetup
+from tuner.values.params import batch_size_of, iterations_of
 from tuner.values.results import timed
-from tuner.values.trial import Trial, TrialResult, batch_size_of, iterations_of
+from tuner.values.trial import Trial, TrialResult
 from tuner.verification.rounds import Verification
 
 _PERSISTENT = 0.3  # least persistence at which stops luckier than their neighbours are sought

@@ -9,9 +9,9 @@ from tuner.config.paper import PaperConfig, PaperRow
 from tuner.report import FIGURES, PaperRun
 from tuner.study.entrants import Entrant
 from tuner.values.errors import ConfigError, RuntimeUnavailable
+from tuner.values.params import UNSET, Params, ParamValue
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import UNSET, Params, ParamValue
 
 _PER_CORE = "threads_per_core"
 _COUNTS = ("threads", "workers")

@@ -30,7 +30,8 @@ from tuner.study.preparation import Preparation, shown_config
 from tuner.study.trial_runs import TrialRuns
 from tuner.tracking import Outbox, TrackedDataset, Tracker, experiment_name
 from tuner.trials.setup import core_sets, host_facts
-from tuner.values.trial import Params, TrialResult
+from tuner.values.params import Params
+from tuner.values.trial import TrialResult
 from tuner.verification.rounds import Verification
 
 _UPLOADS_S = 300.0  # longest wait for another driver's uploads before the study begins

@@ -30,8 +30,8 @@ from tuner.trials.setup import (
 )
 from tuner.values.addresses import without_password
 from tuner.values.errors import BudgetTooSmall, ConfigError, StorageError
+from tuner.values.params import Params, iterations_of
 from tuner.values.space import Default, SearchSpace
-from tuner.values.trial import Params, iterations_of
 
 
 def results_place(config: TuneConfig) -> tuple[str, Path]:

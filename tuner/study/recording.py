@@ -18,9 +18,10 @@ from tuner.study.preparation import standalone_setup
 from tuner.trials.session import TrialSetup, run_trial
 from tuner.trials.setup import claim_cores, host_facts
 from tuner.values.errors import NoTrialSucceeded
+from tuner.values.params import Params, batch_size_of
 from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, Trial, TrialKind, TrialResult, batch_size_of
+from tuner.values.trial import Trial, TrialKind, TrialResult
 
 _RACE_S = 60.0  # to race for the setting of the recording, which affects no figure
 _KILL_S = 7 * 86400.0

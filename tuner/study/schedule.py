@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.schema import BudgetConfig
-from tuner.values.trial import Trial, TrialKind, iterations_of
+from tuner.values.params import iterations_of
+from tuner.values.trial import Trial, TrialKind
 
 _MIN_TRIALS = 3  # the default and two others, however little time the default leaves
 _MIN_TRIAL_S = 3.0  # with less time left, a search trial would be nothing but set-up

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any
 
+from tuner.values.params import Params
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params
 from tuner.values.verified import Role
 
 _MAX = 3

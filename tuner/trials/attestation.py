@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.schema import BlasConfig
-from tuner.values.trial import UNSET, Params, group_size
+from tuner.values.params import UNSET, Params, group_size
 
 _AUTO = "auto"
 _SPARE_CORES = 0.35  # allowed to the worker's threads other than those that compute

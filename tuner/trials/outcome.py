@@ -13,6 +13,7 @@ from tuner.config.schema import FrameworkConfig, MeasureConfig
 from tuner.measure import Usage
 from tuner.trials.attestation import Seen, attest, loaded_blas
 from tuner.trials.protocol import EventLog, trained_iterations
+from tuner.values.params import iterations_of
 from tuner.values.trial import (
     ENDED_ITSELF,
     Measurement,
@@ -20,7 +21,6 @@ from tuner.values.trial import (
     TrialKind,
     TrialResult,
     TrialStatus,
-    iterations_of,
 )
 
 Failure = tuple[TrialStatus, str]

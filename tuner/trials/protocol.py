@@ -23,8 +23,9 @@ from typing import Any
 from tuner.datasets.provide import SPLITS, Dataset
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ProtocolError
+from tuner.values.params import iterations_of
 from tuner.values.quality import ACCURACY, Quality
-from tuner.values.trial import Checkpoint, Trial, TrialKind, iterations_of
+from tuner.values.trial import Checkpoint, Trial, TrialKind
 
 PROTOCOL = 1
 REQUEST, EVENTS, STOP = "trial.json", "events.jsonl", "stop"

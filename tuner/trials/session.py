@@ -33,7 +33,8 @@ from tuner.trials.spanning import Part
 from tuner.trials.watch import MAX_LOG_BYTES, Listener, Watch
 from tuner.trials.worker_folder import WorkerFolder, empty_if_large
 from tuner.values.errors import ConfigError, ProtocolError
-from tuner.values.trial import Params, Trial, TrialResult, TrialStatus, nodes_of
+from tuner.values.params import Params, nodes_of
+from tuner.values.trial import Trial, TrialResult, TrialStatus
 
 WORKER_API = Path(__file__).parents[1] / "worker_api"
 _EXIT_GRACE_S = 10.0

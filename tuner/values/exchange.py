@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tuner.values.trial import Params, ParamValue, group_size
+from tuner.values.params import Params, ParamValue, group_size
 
 EXACT = "exact"
 """The value of ``exchange`` that changes nothing, and the only one of a single process."""

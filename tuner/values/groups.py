@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.values.exchange import EXACT
+from tuner.values.params import Params, ParamValue, group_size, nodes_of
 from tuner.values.runtime_map import RuntimeMap
-from tuner.values.trial import Interval, Params, ParamValue, group_size, nodes_of
+from tuner.values.trial import Interval
 
 _Layout = tuple[int, int, ParamValue, str]
 """Processes, nodes that they are on, threads of each, and how they exchange gradients."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.values.errors import ConfigError
-from tuner.values.trial import Params, ParamValue, batch_size_of, iterations_of
+from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
 
 TRAINING_IMAGES = {"mnist": 55_000, "cifar10": 45_000}
 """Training images of the shipped data sets that others may be like."""

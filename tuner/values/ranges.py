@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.values.errors import ConfigError
+from tuner.values.params import UNSET, Params, ParamValue
 from tuner.values.shares import counts, shares
-from tuner.values.trial import UNSET, Params, ParamValue
 
 _OTHERWISE = "otherwise"  # the case of all values that have no case of their own
 _KEYS = {

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from tuner.values.exchange import Lossy
 from tuner.values.groups import Group, groups
+from tuner.values.params import batch_size_of
 from tuner.values.pareto import Objective, hypervolume, pareto_front
 from tuner.values.quality import ACCURACY, Quality
 from tuner.values.runtime_map import RuntimeMap
-from tuner.values.trial import TrialResult, batch_size_of
+from tuner.values.trial import TrialResult
 from tuner.values.verified import Answers, Verified, answers_of
 
 _POOR = 5.0  # times the default's error

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tuner.values.exchange import Lossy, lossy
-from tuner.values.trial import Interval, Params, ParamValue, TrialStatus, batch_size_of
+from tuner.values.params import Params, ParamValue, batch_size_of
+from tuner.values.trial import Interval, TrialStatus
 
 _MIN_SPREAD = 0.01  # relative; two probes that happen to agree do not prove a better precision
 _INTERPOLATION = 0.05  # relative error that a straight line between two batch sizes may have

@@ -33,8 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.values.errors import ConfigError, TunerError
+from tuner.values.params import Params, ParamValue, nodes_of
 from tuner.values.runtime_map import RuntimeMap
-from tuner.values.trial import Interval, Params, ParamValue, nodes_of
+from tuner.values.trial import Interval
 
 BANDWIDTH = r"^([1-9][0-9]{0,4}(?:\.[0-9]{1,3})?)([kmgt]?)bit$"
 """What a bandwidth looks like, in the units of tc(8): ``100mbit``, ``2.5gbit``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.values.trial import ParamValue
+from tuner.values.params import ParamValue
 
 _MOST_WORKERS = 64  # processes of a group, also where there are fewer CPUs
 

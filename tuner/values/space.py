@@ -19,9 +19,9 @@ except ImportError:
 
 from tuner.values.errors import ConfigError
 from tuner.values.likeness import Likeness
+from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
 from tuner.values.ranges import Choices, Range, Suggests, check_cases, check_keys, read_param
 from tuner.values.shares import with_nodes
-from tuner.values.trial import Params, ParamValue, batch_size_of, iterations_of
 
 _BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
 _SMALLER_BATCH = 4  # times smaller than the default's, for another start point

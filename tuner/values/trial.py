@@ -14,50 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tuner.values.params import Params, ParamValue, iterations_of
 from tuner.values.quality import ACCURACY, Quality
-
-ParamValue = str | int | float | bool | None
-Params = Mapping[str, ParamValue]
 
 ENDED_ITSELF = "the worker ended by itself"
 """The reason of a training that the framework's own rule ended before its last iteration."""
-UNSET = "unset"
-"""The value of ``threads`` (or of a kernel) that sets no variable: the library decides."""
 _NO_NAME_OF_A_METRIC = re.compile(r"[^\w .-]", re.ASCII)
-
-
-def text_of(value: ParamValue) -> str:
-    """Return a value as a command line or a variable of the environment has it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def batch_size_of(params: Params) -> int:
-    """Return how many samples an iteration trains on."""
-    return int(params["batch_size"] or 1)
-
-
-def iterations_of(params: Params) -> int:
-    """Return how many iterations are trained."""
-    return int(params["iterations"] or 1)
-
-
-def group_size(params: Params) -> int:
-    """Return how many processes train together: ``workers`` on each of ``nodes``."""
-    return int(params.get("workers") or 1) * nodes_of(params)
-
-
-def nodes_of(params: Params) -> int:
-    """Return on how many machines of a cluster a group trains."""
-    return int(params.get("nodes") or 1)
-
-
-def param_variables(params: Params) -> dict[str, str]:
-    """Return the variables that tell a job its params: ``TUNER_PARAM_<NAME>``."""
-    return {
-        f"TUNER_PARAM_{name.upper()}": text_of(value)
-        for name, value in params.items()
-        if value is not None
-    }
 
 
 class TrialKind(enum.Enum):

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.values.exchange import changes
+from tuner.values.params import ParamValue
 from tuner.values.quality import ACCURACY, Quality
-from tuner.values.trial import Interval, ParamValue
+from tuner.values.trial import Interval
 
 _COMPOSED_SLACK = 1.1  # factor that a composed time may be beyond the verified interval
 _SPLITS_DIFFER = 0.03  # that validation accuracy may be outside the interval of test accuracy

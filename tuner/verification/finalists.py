@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from tuner.config.schema import Constraint
 from tuner.values.exchange import lossy
+from tuner.values.params import iterations_of
 from tuner.values.pareto import Direction, Objective, hypervolume
 from tuner.values.results import front_of, least_of_interest
-from tuner.values.trial import TrialKind, TrialResult, iterations_of
+from tuner.values.trial import TrialKind, TrialResult
 
 Chances = Callable[[Sequence[TrialResult]], Sequence[float]]
 """Estimates how likely points are to be proven to lose nothing, 0–1 each."""

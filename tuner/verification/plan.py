@@ -17,8 +17,9 @@ from typing import Any
 
 from tuner.config.schema import SEEDS, VerifyConfig
 from tuner.convergence.references import Reference
+from tuner.values.params import iterations_of
 from tuner.values.pareto import OBJECTIVES, Objective
-from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult, iterations_of
+from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
 from tuner.verification.stops import same_training

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from tuner.values.trial import Params, TrialResult, iterations_of
+from tuner.values.params import Params, iterations_of
+from tuner.values.trial import TrialResult
 
 _MOST = 4  # earlier stops that are tested with one
 _APART = 0.88  # of the iterations of the next later one, at most

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.values.trial import Params, ParamValue
+from tuner.values.params import Params, ParamValue
 from tuner.wrap.knobs import Knob
 
 _SLACK = 0.04

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from tuner.values.errors import ConfigError
-from tuner.values.trial import Params, ParamValue
+from tuner.values.params import Params, ParamValue
 from tuner.wrap.params import WORKERS, ParamSpace
 
 PRELOAD = "LD_PRELOAD"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.values.trial import Params, TrialResult
+from tuner.values.params import Params
+from tuner.values.trial import TrialResult
 from tuner.wrap.aim import Aim
 from tuner.wrap.hope import Hope, at_pace
 from tuner.wrap.objective import Objective

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from tuner.search.constrained import Told, propose
-from tuner.values.trial import Params, ParamValue, TrialResult, TrialStatus
+from tuner.values.params import Params, ParamValue
+from tuner.values.trial import TrialResult, TrialStatus
 from tuner.wrap.goal import Goal
 from tuner.wrap.objective import Objective
 from tuner.wrap.params import ParamSpace

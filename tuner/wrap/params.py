@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from tuner.values.errors import ConfigError
+from tuner.values.params import Params, ParamValue, text_of
 from tuner.values.ranges import Choices, Range, check_cases, read_param
 from tuner.values.space import SearchSpace
-from tuner.values.trial import Params, ParamValue, text_of
 
 FILE = "tuner.yaml"
 SEED = "seed"

@@ -20,7 +20,8 @@ from tuner.config.catalogue import tuner_home
 from tuner.runtimes.sandbox import interpreter_folders, sandbox_fault, sandbox_prefix
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ConfigError, RuntimeUnavailable
-from tuner.values.trial import Params, Trial, param_variables
+from tuner.values.params import Params, param_variables
+from tuner.values.trial import Trial
 from tuner.wrap.goal import Goal
 from tuner.wrap.params import SEED, ParamSpace, fill
 

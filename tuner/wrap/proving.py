@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tuner.storage.study_folder import StudyFolder
-from tuner.values.trial import Params, Trial, TrialKind, TrialResult
+from tuner.values.params import Params
+from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.verification.noninferiority import candidate_alpha
 from tuner.wrap.comparison import CONFIDENCE, Pair, compare, is_hopeless
 from tuner.wrap.objective import Objective

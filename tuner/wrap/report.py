@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Iterator
 
 from tuner.progress import printable
-from tuner.values.trial import Interval, Trial, TrialStatus, param_variables
+from tuner.values.params import param_variables
+from tuner.values.trial import Interval, Trial, TrialStatus
 from tuner.wrap.comparison import CONFIDENCE, Proof, differ
 from tuner.wrap.objective import Objective
 from tuner.wrap.params import SEED, holes

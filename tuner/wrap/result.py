@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.values.trial import Params, TrialKind, TrialResult
+from tuner.values.params import Params
+from tuner.values.trial import TrialKind, TrialResult
 from tuner.wrap.comparison import Proof
 from tuner.wrap.descent import Effect
 from tuner.wrap.knobs import Knob, variables_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.values.trial import Params
+from tuner.values.params import Params
 from tuner.wrap.comparison import MIN_PAIRS
 from tuner.wrap.objective import Objective
 from tuner.wrap.record import Record

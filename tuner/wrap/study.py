@@ -12,7 +12,8 @@ from tuner.progress import StudyProgress
 from tuner.trials.session import remove_worker_folders
 from tuner.trials.setup import claim_cores
 from tuner.values.errors import ConfigError, NoTrialSucceeded
-from tuner.values.trial import Params, Trial, TrialKind, TrialResult
+from tuner.values.params import Params
+from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.wrap.aim import Aim, Ran
 from tuner.wrap.descent import Descent
 from tuner.wrap.goal import Goal

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuner.progress import format_seconds, printable
-from tuner.values.trial import Params, TrialResult, TrialStatus
+from tuner.values.params import Params
+from tuner.values.trial import TrialResult, TrialStatus
 from tuner.wrap.objective import Objective
 from tuner.wrap.result import WrapResult
 

@@ -7,14 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tuner.config.paper import PaperConfig, PaperRow
-from tuner.values.trial import (
-    Params,
-    ParamValue,
-    TrialResult,
-    TrialStatus,
-    batch_size_of,
-    iterations_of,
-)
+from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
+from tuner.values.trial import TrialResult, TrialStatus
 
 _MIB = 2**20
 
