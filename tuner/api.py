@@ -10,36 +10,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shlex
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.config.catalogue import (
-    find_setting_file,
-    framework_folder,
-    list_frameworks,
-    load_framework,
-    tuner_home,
-)
+from tuner.config.catalogue import list_frameworks, load_framework, tuner_home
 from tuner.config.composing import compose
-from tuner.config.schema import FrameworkConfig
 from tuner.config.validation import validate
 from tuner.convergence.references import Reference
-from tuner.measure import cpu_flags
 from tuner.progress import make_progress
-from tuner.recommendation.choice import PERPLEXITY_MARGIN, Limits, Recommendation, recommend_fresh
-from tuner.recommendation.evidence import EXPIRES_AFTER_S, MARGIN, Evidence
-from tuner.recommendation.hosts import split_host
-from tuner.recommendation.layouts import LATENCY_MS, over_link
+from tuner.recommendation.answer import answer, configuration, layouts_of
+from tuner.recommendation.choice import PERPLEXITY_MARGIN, Limits, recommend_fresh
+from tuner.recommendation.evidence import MARGIN, Evidence
+from tuner.recommendation.layouts import LATENCY_MS
 from tuner.recommendation.programs import recommend_program as choose_for_program
 from tuner.recommendation.reading import evidence_of
-from tuner.recommendation.settings_file import fill_settings
 from tuner.recommendation.this_machine import ThisMachine
-from tuner.runtimes import find_runtime
 from tuner.study.preparation import standalone_setup
 from tuner.study.recording import record_reference as record
 from tuner.study.study import tune as run_study
@@ -51,8 +39,7 @@ from tuner.values.addresses import without_password
 from tuner.values.errors import ConfigError, DamagedStudy, NoTrialSucceeded
 from tuner.values.params import Params
 from tuner.values.results import StudyResult
-from tuner.values.scaling import Link, read_topology
-from tuner.values.space import SearchSpace
+from tuner.values.scaling import Link
 from tuner.values.trial import Trial, TrialResult
 from tuner.wrap.objective import read_objective
 
@@ -317,100 +304,3 @@ def recommend_program(
     chosen = read_objective(objective, "objective of a program")
     records = load_programs(tracking_uri or default_tracking_uri(Path(output)), program)
     return choose_for_program(program, records, chosen)
-
-
-def answer(found: Recommendation, dataset: str, configured: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the plain values that ``recommend`` does; ``configured`` is of ``configuration``."""
-    choice = found.choice
-    # differs from what was asked for if the study had to fall back to another
-    measured_on = choice.dataset or dataset
-    chosen = {
-        "id": choice.id,
-        "framework": choice.framework,
-        "dataset": measured_on,
-        "model": choice.model,
-    }
-    sure = {"role": choice.role, "no_loss": choice.no_loss, "assurance": choice.assurance}
-    noted = {"note": found.note, "drift": choice.drift}
-    noted = {name: text for name, text in noted.items() if text}
-    return {**chosen, **sure, **noted, **configured, **_proof(found)}
-
-
-def layouts_of(
-    found: Recommendation, limits: Limits, link: Link | None, framework_path: str | None = None
-) -> dict[str, Any]:
-    """Return ``split`` and ``over_link`` of an answer, those of the two that were asked for."""
-    asked, splits = dict[str, Any](), split_host(found, limits)
-    if splits:
-        asked["split"] = {goal: dataclasses.asdict(each) for goal, each in splits.items()}
-    if link:
-        choice = found.choice
-        topology = read_topology(load_framework(choice.framework, framework_path).topology)
-        groups = over_link(choice.params, choice.layouts, topology, link)
-        asked["over_link"] = dataclasses.asdict(groups)
-    return asked
-
-
-def configuration(
-    choice: Evidence, dataset: str, framework_path: str | None = None
-) -> dict[str, Any]:
-    """Return what to run a job with: params, variables to set, and the settings file if any."""
-    framework = load_framework(choice.framework, framework_path)
-    try:
-        environment = find_runtime(framework).job_environment(choice.params)
-    except KeyError as error:
-        raise ConfigError(
-            f"{framework.name} now has a param {error} that study {choice.study} did not record; "
-            "run a new study"
-        ) from error
-    found = {"params": dict(choice.params), "environment": environment}
-    like = choice.like or dataset
-    if template := settings_template(framework, like, choice.model, framework_path):
-        found["settings"] = fill_settings(template, choice.params)
-    return found
-
-
-def settings_template(
-    framework: FrameworkConfig, dataset: str, model: str, path: str | None = None
-) -> Path | None:
-    """Return the settings file of the matching default, else of the framework, else ``None``."""
-    space = SearchSpace.load(
-        find_setting_file("search_spaces", framework.name, path), cores=1, cpu_flags=cpu_flags()
-    )
-    names = [
-        each.settings_template
-        for each in space.defaults
-        if each.model == model and dataset in each.datasets
-    ]
-    name = next(filter(None, names), framework.settings_template)
-    return framework_folder(framework.name, path) / name if name else None
-
-
-def _proof(found: Recommendation) -> dict[str, Any]:
-    """Return figures with intervals, in the units of their names, and the runs behind them."""
-    choice, learnt = found.choice, f"test_{found.choice.quality.name}"
-    versus = choice.figures["comparison"]
-    return {
-        "speedup": versus["speedup"] if versus else None,
-        "measured": {
-            name: choice.figures[name]
-            for name in (
-                *(learnt, "train_time_s", "test_time_s", "cpu_user_s", "cpu_system_s"),
-                *("avg_memory_bytes", "peak_memory_bytes", "projected", "confidence", "verdict"),
-            )
-        },
-        "jobs_per_hour": choice.jobs_per_hour,
-        "promised": {
-            "train_time_s": dataclasses.asdict(choice.job_time_s),
-            learnt: dataclasses.asdict(choice.job_figure),
-        },
-        "against_default": versus,
-        "evidence": {
-            "study_run_id": choice.study,
-            "run_ids": list(choice.run_ids),
-            "age_s": round(time.time() - choice.measured_at),
-            "expires": round(choice.measured_at + EXPIRES_AFTER_S),
-            "fingerprint": choice.fingerprint,
-        },
-        "alternatives": [each.summary() for each in found.alternatives[:3]],
-    }

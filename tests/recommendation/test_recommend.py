@@ -14,13 +14,13 @@ from scipy import stats
 
 from tests.conftest import SYNTHETIC
 from tests.report_samples import DEFAULT_PARAMS, MIB, make_answered, make_study
-from tuner.api import answer, configuration, settings_template
 from tuner.cli.commands import run_command
 from tuner.config.catalogue import framework_folder, load_framework
+from tuner.recommendation.answer import answer, configuration
 from tuner.recommendation.choice import Limits, recommend, recommend_fresh
 from tuner.recommendation.evidence import Evidence
 from tuner.recommendation.reading import evidence_of
-from tuner.recommendation.settings_file import fill_settings
+from tuner.recommendation.settings_file import fill_settings, settings_template
 from tuner.recommendation.study_answers import answers_among
 from tuner.report import front_json
 from tuner.tracking import StudyRecord

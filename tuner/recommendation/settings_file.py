@@ -1,11 +1,31 @@
-"""A framework's own settings file, filled in with the params of a recommendation."""
+"""A framework's own settings file, found and filled in with the params of a recommendation."""
 
 from __future__ import annotations
 
 import string
 from pathlib import Path
 
+from tuner.config.catalogue import find_setting_file, framework_folder
+from tuner.config.schema import FrameworkConfig
+from tuner.measure import cpu_flags
 from tuner.values.params import Params, ParamValue
+from tuner.values.space import SearchSpace
+
+
+def settings_template(
+    framework: FrameworkConfig, dataset: str, model: str, path: str | None = None
+) -> Path | None:
+    """Return the settings file of the matching default, else of the framework, else ``None``."""
+    space = SearchSpace.load(
+        find_setting_file("search_spaces", framework.name, path), cores=1, cpu_flags=cpu_flags()
+    )
+    names = [
+        each.settings_template
+        for each in space.defaults
+        if each.model == model and dataset in each.datasets
+    ]
+    name = next(filter(None, names), framework.settings_template)
+    return framework_folder(framework.name, path) / name if name else None
 
 
 def fill_settings(template: Path, params: Params) -> str:

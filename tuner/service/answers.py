@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
-from tuner.api import answer, configuration, layouts_of
 from tuner.config.catalogue import list_datasets, list_frameworks, load_dataset_config
+from tuner.recommendation.answer import answer, configuration, layouts_of
 from tuner.recommendation.choice import Limits, of_newest_data, recommend_fresh
 from tuner.recommendation.evidence import Evidence
 from tuner.service.models import Answer, FrontPoint, Mode, ParetoQuestion, Question

@@ -15,7 +15,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from tuner import __version__
-from tuner.api import answer
+from tuner.recommendation.answer import answer
 from tuner.recommendation.choice import Recommendation
 from tuner.recommendation.placement import end_of
 from tuner.service.access import Access
