@@ -20,14 +20,13 @@ from typing import Any, Protocol
 from tuner.executors.connection import REACH_S, Asked, alive_nodes, connect, reason_of, shared
 from tuner.executors.local import run_undisturbed
 from tuner.executors.node import CoreSlot, NodeAddress, NodeSlot
+from tuner.executors.places import Places, apart, on_node, teams_of
 from tuner.executors.racing import LOSSES, RaceSession, too_few
 from tuner.executors.team import Member, NodeLost, Team, end
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.params import Params, nodes_of
 from tuner.values.trial import Trial, TrialResult, TrialStatus
 
-_Places = tuple[Sequence[Any], Any]
-"""Where Ray puts the slots of a team, and their placement group, if they have one."""
 _MAX_SLOTS = 512
 _LOOK_S = 10.0  # between two checks for new nodes
 _TICK_S = 0.25
@@ -290,7 +289,7 @@ class RayExecutor:
             self._free.remove(team)
             team.kill()
             self._teams -= 1
-        while size and self._teams < _teams_of(size, rooms):
+        while size and self._teams < teams_of(size, rooms):
             self._teams += 1
             self._opening += 1
             self._pool.submit(self._open_team, size, (next(self._ranks), 0))
@@ -301,14 +300,14 @@ class RayExecutor:
 
     def _open_slot(self, node: str, rank: tuple[int, int]) -> None:
         """Open a slot on a node."""
-        self._open(f"node {node[:8]}", 1, rank, lambda: _on(node))
+        self._open(f"node {node[:8]}", 1, rank, lambda: on_node(node))
 
     def _open_team(self, size: int, rank: tuple[int, int]) -> None:
         """Open slots on so many different nodes at once, so that two studies cannot block them."""
-        self._open(f"{size} nodes", size, rank, lambda: _apart(size, len(self._setup.cores)))
+        self._open(f"{size} nodes", size, rank, lambda: apart(size, len(self._setup.cores)))
 
     def _open(
-        self, name: str, size: int, rank: tuple[int, int], places: Callable[[], _Places]
+        self, name: str, size: int, rank: tuple[int, int], places: Callable[[], Places]
     ) -> None:
         """Open so many slots at places, which takes as long as the installation there."""
         refusal, team, placement = "", None, None
@@ -415,27 +414,3 @@ class RayExecutor:
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self._own:
             ray.shutdown()
-
-
-def _on(node: str) -> _Places:
-    """Return the place on a node."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return [NodeAffinitySchedulingStrategy(node, soft=False)], None
-
-
-def _apart(size: int, cpus: int) -> _Places:
-    """Return places with so many CPUs each, on different nodes."""
-    import ray
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-    placement = ray.util.placement_group([{"CPU": float(cpus)}] * size, strategy="STRICT_SPREAD")
-    return [PlacementGroupSchedulingStrategy(placement, index) for index in range(size)], placement
-
-
-def _teams_of(size: int, rooms: Sequence[int]) -> int:
-    """Return how many teams of slots on ``size`` different nodes fit into nodes with such room."""
-    count = 0
-    while sum(min(room, count + 1) for room in rooms) >= size * (count + 1):
-        count += 1
-    return count
