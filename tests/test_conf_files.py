@@ -5,6 +5,7 @@ A file added to a group, or a framework added to the folders, is tested without 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -238,6 +239,20 @@ def test_start_points_are_members_where_the_machine_has_it_all(name):
         assert default.params not in points
         for start in space.start:
             assert set(start) <= set(space.params)
+
+
+MOMENTUM = {("mxnet", "default"), *itertools.product(FRAMEWORKS, ("lenet", "alexnet"))}
+"""What is trained by SGD with momentum, and a rate that is not of a single sample."""
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_the_rate_of_a_group_grows_as_its_optimizer_asks(name):
+    for default, space in spaces_of(name, 2):
+        for point in space.group_points(default.params):
+            assert point["batch_size"] == 2 * default.params["batch_size"]
+            growth = point["learning_rate"] / default.params["learning_rate"]
+            linear, constant = (name, default.model) in MOMENTUM, name == "cntk"
+            assert growth == pytest.approx(2 if linear else 1 if constant else 2**0.5)
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

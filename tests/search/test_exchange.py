@@ -22,7 +22,7 @@ from tests.exchange_samples import (
 )
 from tests.report_samples import make_measurement
 from tuner.config.schema import SamplerConfig
-from tuner.search import FactoredSearch, OptunaStudy, Stop, Train, View
+from tuner.search import FactoredSearch, JointSearch, OptunaStudy, Stop, Train, View
 from tuner.search.derived import Composition
 from tuner.search.places import AccuracyCube
 from tuner.values.exchange import lossy
@@ -124,6 +124,26 @@ def tell(search, asked, ceiling=0.99):
     result = run(asked.number, ceiling, pace_s, **asked.params)
     trial = dataclasses.replace(result.trial, accuracy_only=asked.pace_s > 0)
     search.tell(dataclasses.replace(result, trial=trial))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pace", "tried"), [(0.8, True), (1.2, False)])
+def test_a_group_that_is_faster_is_also_tried_in_a_batch_as_much_larger(make_search, pace, tried):
+    search = make_search(grouped_map(exact=pace))
+    asked = [train(search).params for _ in range(4)]
+    rate = GROUPED["learning_rate"] * 2**0.5
+    found = [each for each in asked if each["learning_rate"] == pytest.approx(rate)]
+    assert [(each["batch_size"], each["workers"]) for each in found] == [(128, 2)] * tried
+
+
+@pytest.mark.slow
+def test_joint_search_tries_the_batch_of_a_group_after_the_other_start_points(make_search):
+    search = JointSearch(make_search(grouped_map(exact=1.2)).study)
+    asked = []
+    for _ in range(4):
+        asked.append(search.next(View(math.inf, math.inf, 0, default_known=True)))
+        search.tell(run(asked[-1].number, **asked[-1].params))
+    assert asked[3].params == SPACE.group_points(GROUPED)[0]
 
 
 @pytest.mark.slow

@@ -202,6 +202,66 @@ def test_start_points_are_the_default_changed_where_the_machine_allows(small):
     assert load(small, flags=()).start_points(default) == []
 
 
+GROUPS = """
+params:
+  batch_size: {type: int, low: 16, high: 256, log: true}
+  iterations: {type: int, low: 200, high: 2000, log: true}
+  learning_rate: {type: float, low: 0.001, high: 0.03, log: true}
+  workers: {type: categorical, choices: up_to_cores}
+  threads: {type: conditional, given: workers, cases: per_worker}
+defaults:
+  - model: default
+    datasets: [digits]
+    params: {batch_size: 32, iterations: 1600, learning_rate: 0.01, workers: 1, threads: unset}
+    source: made up
+"""
+
+
+def groups_of(tmp_path, rule="", cores=8, nodes=1) -> list[tuple]:
+    """Workers, batch size, iterations and rate of the start points of groups."""
+    path = tmp_path / "groups.yaml"
+    path.write_text(GROUPS + (f"    rate_rule: {rule}\n" if rule else ""))
+    space = SearchSpace.load(path, cores=cores, dataset="digits", model="default", nodes=nodes)
+    points = space.group_points(space.default("digits", "default").params)
+    assert all(space.refusal(each) == "" for each in points)
+    names = [*(["nodes"] if nodes > 1 else []), "workers", "batch_size", "iterations"]
+    return [tuple(each[name] for name in (*names, "learning_rate")) for each in points]
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        ("linear", [(2, 64, 800, 0.02)]),  # four would need a rate beyond the range
+        ("square_root", [(8, 256, 200, 0.02828), (4, 128, 400, 0.02), (2, 64, 800, 0.01414)]),
+        ("constant", [(8, 256, 200, 0.01), (4, 128, 400, 0.01), (2, 64, 800, 0.01)]),
+    ],
+)
+def test_the_batch_grows_with_the_group_and_the_rate_by_its_rule(tmp_path, rule, wanted):
+    found = groups_of(tmp_path, rule)
+    assert found == [(*sizes, pytest.approx(rate, rel=1e-3)) for *sizes, rate in wanted]
+
+
+def test_a_rate_whose_rule_nobody_names_grows_with_the_square_root(tmp_path):
+    assert groups_of(tmp_path) == groups_of(tmp_path, "square_root")
+
+
+def test_a_batch_grows_with_the_workers_on_all_nodes(tmp_path):
+    found = groups_of(tmp_path, "linear", cores=2, nodes=2)
+    assert found == [(1, 2, 64, 800, 0.02), (2, 1, 64, 800, 0.02)]
+
+
+def test_one_process_has_no_batch_of_a_group(small, tmp_path):
+    assert groups_of(tmp_path, cores=1) == []
+    assert load(small).group_points(MEMBER) == []
+
+
+def test_an_unknown_rate_rule_is_refused(tmp_path):
+    with pytest.raises(ConfigError) as refused:
+        groups_of(tmp_path, "cubic")
+    wanted = "rate_rule of default must be one of linear, square_root, constant, got 'cubic'"
+    assert str(refused.value).endswith(f"groups.yaml is not a search space: {wanted}")
+
+
 def test_a_model_may_have_ranges_of_its_own_and_overrides_come_last(small):
     assert load(small).refusal({**MEMBER, "batch_size": 16}) == ""
     assert "from 64 to 128" in load(small, model="lenet").refusal(MEMBER)

@@ -13,7 +13,7 @@ from tuner.search.derived import Composition
 from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
 from tuner.values.exchange import Lossy, group_of, lossy
-from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
+from tuner.values.params import Params, ParamValue, batch_size_of, group_size, iterations_of
 from tuner.values.quality import ACCURACY, Quality
 from tuner.values.ranges import Range
 from tuner.values.trial import TrialResult
@@ -184,11 +184,19 @@ class CandidateSource:
         Each comes with the most iterations named for it, as a run passes all shorter ones.
         """
         found: dict[str, tuple[_Part, int]] = {}
-        for point in (*self._space.start_points(self._default), self._default):
+        starts = *self._space.start_points(self._default), *self._for_groups()
+        for point in (*starts, self._default):
             part = self._cube.part(point)
             _, longest = found.get(str(part), (part, 0))
             found[str(part)] = part, max(longest, iterations_of(point))
         return [(part, min(longest, self.max_iterations)) for part, longest in found.values()]
+
+    def _for_groups(self) -> list[dict[str, ParamValue]]:
+        """Return the start point of the largest group that is the fastest at its batch size."""
+        for point in self._space.group_points(self._default):
+            if group_size(self._composition.fastest(point)) == group_size(point):
+                return [point]
+        return []
 
     def _kinds(self, batch_size: int, *, exact: bool) -> list[Lossy]:
         """Return the lossy exchanges worth trying at a batch size."""

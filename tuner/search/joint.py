@@ -32,7 +32,8 @@ class JointSearch:
         self._ask = ask or study.ask
         self.front: list[TrialResult] = []
         self.derived: list[TrialResult] = []
-        self._starts = study.space.start_points(study.default)
+        space, default = study.space, study.default
+        self._starts = [*space.start_points(default), *space.group_points(default)[:1]]
 
     def next(self, view: View) -> Train:  # noqa: ARG002 - a sampler does not look at the clock
         """Train the default, then the start points, then what the sampler proposes."""

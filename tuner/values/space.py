@@ -5,6 +5,7 @@ They are read from ``search_spaces/<framework>.yaml``; the format is explained i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,12 +20,14 @@ except ImportError:
 
 from tuner.values.errors import ConfigError
 from tuner.values.likeness import Likeness
-from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
+from tuner.values.params import Params, ParamValue, batch_size_of, group_size, iterations_of
 from tuner.values.ranges import Choices, Range, Suggests, check_cases, check_keys, read_param
 from tuner.values.shares import with_nodes
 
 _BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
 _SMALLER_BATCH = 4  # times smaller than the default's, for another start point
+_RATE_RULES = {"linear": 1.0, "square_root": 0.5, "constant": 0.0}
+"""The power of the batch size that the learning rate of a larger batch grows with."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Default:
         source: Where it is written.
         ranges: Entries by param that replace those of the space for this model.
         start: Differences from the default that are worth trying first.
+        rate_rule: How the learning rate grows with the batch of a group.
         settings_template: Replaces the framework's; empty to use that.
         least_budget_s: Seconds below which a study of it cannot prove anything.
     """
@@ -47,12 +51,17 @@ class Default:
     source: str
     ranges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     start: tuple[Params, ...] = ()
+    rate_rule: str = "square_root"
     settings_template: str = ""
     least_budget_s: float = 0.0
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Default:
-        """Read an entry of ``defaults``. Raises ``LookupError`` or ``TypeError``."""
+        """Read an entry of ``defaults``. Raises ``LookupError``, ``TypeError``, ``ValueError``."""
+        rule = str(raw.get("rate_rule", cls.rate_rule))
+        if rule not in _RATE_RULES:
+            known = ", ".join(_RATE_RULES)
+            raise ValueError(f"rate_rule of {raw['model']} must be one of {known}, got {rule!r}")
         return cls(
             model=raw["model"],
             datasets=tuple(raw["datasets"]),
@@ -60,6 +69,7 @@ class Default:
             source=str(raw["source"]),
             ranges={name: dict(entry) for name, entry in raw.get("ranges", {}).items()},
             start=tuple(dict(each) for each in raw.get("start", ())),
+            rate_rule=rule,
             settings_template=str(raw.get("settings_template", "")),
             least_budget_s=float(raw.get("least_budget_s", 0)),
         )
@@ -90,12 +100,14 @@ class SearchSpace:
         params: What may be chosen.
         defaults: The framework's own defaults.
         start: Differences from the default that are worth trying first.
+        rate_rule: How the learning rate grows with the batch of a group.
     """
 
     framework: str
     params: Mapping[str, Range | Choices]
     defaults: tuple[Default, ...]
     start: tuple[Params, ...] = ()
+    rate_rule: str = Default.rate_rule
 
     @classmethod
     def load(
@@ -157,7 +169,8 @@ class SearchSpace:
             name: read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
         check_cases(params)
-        return cls(path.stem, params, defaults, own[0].start if own else ())
+        found = cls(path.stem, params, defaults)
+        return replace(found, start=own[0].start, rate_rule=own[0].rate_rule) if own else found
 
     @property
     def runtime(self) -> dict[str, Choices]:
@@ -236,6 +249,29 @@ class SearchSpace:
         if smaller < batch:
             fallen = max(own * (smaller / batch) ** 0.5, rate.low)
             yield {**default, "batch_size": smaller, "learning_rate": fallen}
+
+    def group_points(self, default: Params) -> list[dict[str, ParamValue]]:
+        """Return the default in larger batches, one for each group, the largest group first.
+
+        Each process gets a batch of the default's size, and all together train on as many images
+        as the default. The rate grows with the batch size under SGD with momentum
+        (doi:10.48550/arXiv.1706.02677), and with its square root under other optimizers
+        (doi:10.48550/arXiv.1404.5997), as ``rate_rule`` says. Groups whose batch or rate is
+        outside the ranges are left out.
+        """
+        if not default.get("learning_rate"):
+            return []
+        names = [name for name in ("nodes", "workers") if name in self.runtime]
+        points = []
+        for values in itertools.product(*(self.runtime[name].values({}) for name in names)):
+            point = self.completed({**default, **dict(zip(names, values, strict=True))})
+            times = group_size(point)
+            point["batch_size"] = times * batch_size_of(default)
+            point["iterations"] = iterations_of(default) // times
+            rate = float(default["learning_rate"] or 0)
+            point["learning_rate"] = rate * times ** _RATE_RULES[self.rate_rule]
+            points += [point] if times > 1 and not self.refusal(point) else []
+        return sorted(points, key=group_size, reverse=True)
 
     def optuna_params(self, params: Params) -> dict[str, ParamValue]:
         """Return the params under the sampler's names, without those that offer no choice."""
