@@ -54,6 +54,8 @@ def text_of(console: Console) -> str:
         ),
         ({"workers": 1, "exchange": "exact", "bucket_cap_mb": UNSET}, ""),
         ({"workers": 2, "bucket_cap_mb": 1}, "2 workers, buckets of 1 MiB"),
+        ({"workers": 2, "bytes_per_pack": 0}, "2 workers"),
+        ({"workers": 2, "bytes_per_pack": 1048576}, "2 workers, packs of 1,048,576 bytes"),
         ({"blas": "a\x1b[2J\nb"}, "a [2J b"),
         ({}, ""),
     ],

@@ -87,6 +87,13 @@ def test_an_exchange_with_a_loss_is_for_several_nodes_where_there_may_be_some():
     assert buckets.values({"nodes": 2, "workers": 1}) == ("unset", 1, 1000)
 
 
+def test_what_a_group_sums_at_once_is_a_choice_of_groups_alone():
+    space = SearchSpace.load(find_setting_file("search_spaces", "tensorflow"), cores=2)
+    packs = space.runtime["bytes_per_pack"]
+    assert packs.values({"workers": 1}) == (0,)
+    assert packs.values({"workers": 2}) == (0, 2**20)
+
+
 @pytest.mark.parametrize(("cores", "flags"), [(1, ()), (2, ALL_FLAGS), (6, ALL_FLAGS)])
 @pytest.mark.parametrize("name", sorted(SPACES))
 def test_what_is_suggested_is_a_member(name, cores, flags):

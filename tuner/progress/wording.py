@@ -10,6 +10,7 @@ from tuner.values.trial import TrialResult, TrialStatus
 
 _LEFT_OUT: Params = {
     "blas_kernel": UNSET, "workers": 1, "nodes": 1, "exchange": EXACT, "bucket_cap_mb": UNSET,
+    "bytes_per_pack": 0,
 }  # fmt: skip
 """Values that go without saying."""
 _WORDS = {
@@ -22,6 +23,7 @@ _WORDS = {
     "nodes": "{} nodes",
     "exchange": "{} exchange",
     "bucket_cap_mb": "buckets of {} MiB",
+    "bytes_per_pack": "packs of {} bytes",
 }
 _KNOWN = ("batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel")
 
@@ -40,8 +42,8 @@ def format_seconds(seconds: float) -> str:
 def describe_params(params: Params) -> str:
     """Describe params in a few words: "batch 64, 2,300 iterations, lr 0.012, mkl, 2 threads".
 
-    An unset kernel, a single worker, an exact exchange and unset buckets are left out; unset
-    threads are named, as they are a choice of their own.
+    An unset kernel, a single worker, an exact exchange, unset buckets and a single pack are
+    left out; unset threads are named, as they are a choice of their own.
     """
     words = [_describe(name, value) for name, value in params.items()]
     return ", ".join(word for word in words if word)

@@ -1,6 +1,6 @@
 """How the processes of a group train one net: with the sum of their gradients, by collectives.
 
-The operations are those of MultiWorkerMirroredStrategy: a ring over gRPC.
+The operations and packs are those of MultiWorkerMirroredStrategy: a ring over gRPC.
 """
 
 import itertools
@@ -8,11 +8,12 @@ import itertools
 import tensorflow as tf
 import worker_group
 from tensorflow.core.protobuf import tensorflow_server_pb2
+from tensorflow.python.distribute import cross_device_utils
 from tensorflow.python.eager import context
 
 _LEADER = "/job:worker/replica:0/task:0"
 _keys = itertools.count(1)
-_members = []
+_members, _limit = [], [0]
 
 if worker_group.SIZE > 1:  # before anything is computed
     context.context().configure_collective_ops(_LEADER)
@@ -46,8 +47,9 @@ def learner(slopes, update, trial):
     compiled = tf.function(jit_compile=trial.xla)
     together = list
     if trial.workers > 1:
-        slopes, update, together = compiled(slopes), compiled(update), _summing()
-        compiled = tf.function  # XLA knows no other processes, but what is before and after a sum
+        together = _summing(trial.bytes_per_pack)
+        if trial.xla:  # which knows no other processes, but what is before and after a sum
+            slopes, update, compiled = compiled(slopes), compiled(update), tf.function
 
     @compiled
     def learn(images, labels, rate, iteration):
@@ -58,14 +60,19 @@ def learner(slopes, update, trial):
     return learn
 
 
-def _summing():
-    """Return what adds up the tensors of all processes, for one place in one function."""
-    key = next(_keys)
+def _summing(limit):
+    """Return what adds up the tensors of all processes, in packs that end beyond a limit."""
+    _limit[:] = [limit]
 
-    def together(tensors):
-        flat = _total(tf.concat([tf.reshape(each, [-1]) for each in tensors], 0), key)
+    def packed(tensors):
+        flat = _total(tf.concat([tf.reshape(each, [-1]) for each in tensors], 0), next(_keys))
         parts = tf.split(flat, [each.shape.num_elements() for each in tensors])
         return [tf.reshape(part, each.shape) for part, each in zip(parts, tensors)]
+
+    def together(tensors):
+        # those of the last layers are known first, and summed while the others are computed
+        packs = cross_device_utils.group_by_size(tensors[::-1], limit)
+        return list(itertools.chain(*map(packed, packs)))[::-1]
 
     return together
 
@@ -87,6 +94,12 @@ def _total(vector, key):
 def size():
     """Return how many processes really train together."""
     return len(_members) or 1
+
+
+def bytes_per_pack(run):
+    """Return the limit of the packs that a function sums; ``None`` if it makes no difference."""
+    sums = [each for each in run.graph.get_operations() if each.type == "CollectiveReduceV2"]
+    return _limit[0] if (len(sums) > 1) == (_limit[0] > 0) else None
 
 
 def uses_xla(run):

@@ -105,6 +105,7 @@ def report():
         "threads": names.count(own),
         "inter_op_threads": names.count("tf_Compute\n"),
         "workers": group.size(),
+        "bytes_per_pack": group.bytes_per_pack(_in_effect["run"]),
         "xla": group.uses_xla(_in_effect["run"]),
     }
 
