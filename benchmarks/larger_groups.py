@@ -4,15 +4,13 @@ The model is fitted to groups of 1, 2 and 3 workers of one thread at several bat
 predicts those of 4, which are measured too. Caffe's LeNet (``model=lenet``) is trained on the
 5,000 MNIST images, for every framework whose search space has ``workers``.
 
-Each process of a group, a server of parameters too, has a place to itself, as if it had a host of
-its own with one slow core. The places on a CPU are control groups of the same weight (which takes
-root, and a CPU controller of cgroups), enough of them for the largest group. Each is always busy:
-when its process has nothing to do, another one multiplies matrices there at the lowest priority.
-So a place is as fast for a server that works now and then as for a worker that always does, and as
-fast for a small group as for the largest. With a quota instead, work that comes in short bursts
-would run at the speed of a whole core.
-
-The processes exchange over the machine's own network; a link is not part of the check.
+Every process, a server of parameters too, is held to so small a share of a core that the largest
+group with a server fits on the cores, by the kernel's quota (which takes root and a CPU controller
+of cgroups): as if each ran in a container with a CPU limit on a host of its own. Processes that
+multiply matrices take the place of the workers that a smaller group lacks, so that the cores are
+equally busy. With weights instead of quotas, each process would wait for the turns of the others
+on its CPU, which hosts of their own do not do. The processes exchange over the machine's own
+network; a link is not part of the check.
 
     python benchmarks/larger_groups.py [framework ...] [--rounds 3] [--seconds 2] [--json]
 
@@ -25,11 +23,11 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +35,14 @@ import psutil
 from parallel import DATASET, WARM_UP, Measurements, open_session
 from workbench import Workbench, each_framework, workbench
 
-from tuner.measure.processes import SANDBOX
 from tuner.values.errors import TunerError
+from tuner.values.params import Params
 from tuner.values.scaling import Pace, Scaling, paces, read_topology
 
 LARGEST = 4  # workers of the group whose time is predicted
 BATCHES = (32, 128, 512)
-_CONTROL = Path("/sys/fs/cgroup")
+_PERIOD_US = 10_000  # of a quota: short, beside an iteration
+_CPU = Path("/sys/fs/cgroup")
 _BUSY = """
 import numpy
 one = numpy.ones((256, 256), numpy.float32)
@@ -52,91 +51,68 @@ while True:
 """
 
 
-class Places:
-    """Places to compute, equally fast and always busy, inside a ``with`` block.
+class Shares:
+    """Shares out the cores in equal parts, one for each process, inside a ``with`` block.
 
     Args:
-        cores: CPUs that the places share.
-
-    Attributes:
-        share: Of a CPU, that each place has.
+        share: Of a core, for each process.
+        most: Processes that compute at any time.
     """
 
-    def __init__(self, cores: Sequence[int]) -> None:
-        self._cores, self.share = cores, 1.0
-        self._left = contextlib.ExitStack()
+    def __init__(self, share: float, most: int) -> None:
+        self._quota_us, self._folders = max(1000, round(share * _PERIOD_US)), dict[int, Path]()
+        self._busy = [
+            subprocess.Popen([sys.executable, "-c", _BUSY], env={"OPENBLAS_NUM_THREADS": "1"})
+            for _ in range(most - 1)
+        ]
 
-    def __enter__(self) -> Places:
+    def __enter__(self) -> Shares:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._left.close()
+        for each in self._busy:
+            each.kill()
+            each.wait()
+        for folder in self._folders.values():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
-    def give(self, groups: Sequence[Sequence[int]]) -> None:
-        """Give each process of the groups a place; only one group may compute at a time.
+    @contextlib.contextmanager
+    def beside(self, setting: Params) -> Iterator[None]:
+        """Keep the shares busy that the workers of a setting leave free."""
+        self._hold()
+        free = len(self._busy) + 1 - int(setting["workers"] or 1)
+        for place, each in enumerate(self._busy):
+            each.send_signal(signal.SIGCONT if place < free else signal.SIGSTOP)
+        yield
+        self._hold()
 
-        Args:
-            groups: The processes of each group.
-        """
-        on_each = math.ceil(max(1, *map(len, groups)) / len(self._cores))
-        self.share = 1 / on_each
-        for place in range(on_each * len(self._cores)):
-            folder, core = self._folder(place), self._cores[place % len(self._cores)]
-            busy = subprocess.Popen(
-                [sys.executable, "-c", _BUSY], env={"OPENBLAS_NUM_THREADS": "1"}
-            )
-            self._left.callback(busy.wait)
-            self._left.callback(busy.kill)
-            os.sched_setscheduler(busy.pid, os.SCHED_IDLE, os.sched_param(0))
-            for pid in (busy.pid, *(group[place] for group in groups if place < len(group))):
-                _put(pid, folder, core)
-
-    def _folder(self, place: int) -> Path:
-        """Make the control group of a place, of the same weight as the others."""
-        old = (_CONTROL / "cpu").is_dir()  # cgroups of version 1
-        root, weight = (_CONTROL / "cpu", "cpu.shares") if old else (_CONTROL, "cpu.weight")
-        folder = root / f"tuner-place-{os.getpid()}-{place}"
-        try:
-            folder.mkdir()
-        except OSError as error:
-            raise SystemExit(f"this needs root and a CPU controller: {error}") from None
-        self._left.callback(_remove, folder)
-        if not (folder / weight).exists():
-            raise SystemExit(f"this needs a CPU controller: {folder / weight} is missing")
-        return folder
-
-
-def _put(pid: int, folder: Path, core: int) -> None:
-    """Put a process with all its threads into a control group, and on a CPU."""
-    with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has ended
-        (folder / "cgroup.procs").write_text(f"{pid}")
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), {core})
-
-
-def _remove(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
-
-
-def _processes() -> list[int]:
-    """Return the processes that this one has started, without sandboxes, the oldest first."""
-    found = []
-    for each in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if each.name() != SANDBOX:
-                found.append((each.create_time(), each.pid))
-    return [pid for _, pid in sorted(found)]
+    def _hold(self) -> None:
+        """Hold the processes that were started since."""
+        old = (_CPU / "cpu").is_dir()  # cgroups of version 1
+        for each in psutil.Process().children(recursive=True):
+            if each.pid in self._folders:
+                continue
+            folder = (_CPU / "cpu" if old else _CPU) / f"tuner-parallel-{each.pid}"
+            try:
+                folder.mkdir()
+                self._folders[each.pid] = folder
+                if old:
+                    (folder / "cpu.cfs_period_us").write_text(f"{_PERIOD_US}")
+                    (folder / "cpu.cfs_quota_us").write_text(f"{self._quota_us}")
+                else:
+                    (folder / "cpu.max").write_text(f"{self._quota_us} {_PERIOD_US}")
+                (folder / "cgroup.procs").write_text(f"{each.pid}")
+            except ProcessLookupError:
+                pass
+            except OSError as error:
+                raise SystemExit(f"this needs root and a CPU controller: {error}") from None
 
 
 def measure(
-    bench: Workbench, rounds: int, seconds: float
-) -> tuple[list[Pace], float, dict[str, str]]:
-    """Measure groups of every size at every batch size, in turns.
-
-    Returns:
-        The paces, the share of a CPU that each process had, and the faults.
-    """
+    bench: Workbench, shares: Shares, rounds: int, seconds: float
+) -> tuple[list[Pace], dict[str, str]]:
+    """Measure groups of every size at every batch size, in turns; return paces and faults."""
     runtime = {name: bench.default[name] for name in bench.space.runtime}
     settings = [{**runtime, "workers": count, "threads": 1} for count in range(1, LARGEST + 1)]
     numbers = itertools.count()
@@ -148,35 +124,26 @@ def measure(
         )
         for batch in BATCHES
     ]
-
-    def failed(group: int) -> bool:
-        return any(str(settings[group]) in each.faults for each in found)
-
     pace_s = dict[tuple[int, int], float]()
-    # the sessions end first, as a control group that has processes cannot be removed
-    with Places(bench.setup.cores) as places, contextlib.ExitStack() as stack:
-        sessions, groups, known = [], list[list[int]](), set[int]()
+    with contextlib.ExitStack() as stack:
+        sessions = []
         for setting in settings:
             session = stack.enter_context(open_session(bench, {**bench.default, **setting}))
             sessions.append(session)
             found[0].train(session, setting, WARM_UP)  # starts its processes
-            groups.append([pid for pid in _processes() if pid not in known])
-            known.update(groups[-1])
-        places.give(groups)
         cases = list(itertools.product(range(len(found)), range(len(settings))))
         for turn in range(rounds + 1):  # the first tells how many iterations fill the seconds
             for place in range(len(cases)):
                 case = batch, group = cases[(place + turn) % len(cases)]
-                if failed(group):  # its next processes would have no places
-                    continue
-                if turn:
-                    found[batch].add(sessions[group], settings[group], pace_s[case])
-                elif first := found[batch].train(sessions[group], settings[group], WARM_UP):
-                    pace_s[case] = first.iteration_s
+                with shares.beside(settings[group]):
+                    if turn:
+                        found[batch].add(sessions[group], settings[group], pace_s[case])
+                    elif first := found[batch].train(sessions[group], settings[group], WARM_UP):
+                        pace_s[case] = first.iteration_s
+            cases = [each for each in cases if each in pace_s]
     faults = dict(fault for each in found for fault in each.faults.items())
     measured = [pace for each in found for pace in paces(each.map)]
-    measured.sort(key=lambda each: (each.batch_size, each.workers))
-    return measured, places.share, faults
+    return sorted(measured, key=lambda each: (each.batch_size, each.workers)), faults
 
 
 def check(name: str, rounds: int, seconds: float) -> dict[str, Any]:
@@ -186,7 +153,9 @@ def check(name: str, rounds: int, seconds: float) -> dict[str, Any]:
         if "workers" not in bench.space.runtime:
             raise TunerError("it trains in one process")
         topology = read_topology(bench.setup.framework.topology)
-        everything, share, faults = measure(bench, rounds, seconds)
+        share = len(bench.setup.cores) / (LARGEST + 1)
+        with Shares(share, LARGEST) as shares:
+            everything, faults = measure(bench, shares, rounds, seconds)
     model = Scaling([each for each in everything if each.workers < LARGEST], topology)
     rows: list[dict[str, Any]] = [
         {
