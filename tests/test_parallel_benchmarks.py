@@ -98,6 +98,7 @@ def layout(setting):
     [
         ("mxnet", {"exact", "async", "2bit"}),
         ("torch", {"exact", "fp16", "powersgd"}),
+        ("cntk", {"exact", "1bit"}),
         ("chainer", {None}),
     ],
 )

@@ -46,9 +46,12 @@ COMMON = (
     "batch_size", "iterations", "learning_rate", "blas", "threads", "blas_kernel", "workers",
     "exchange",
 )  # fmt: skip
-SENT = {"fp16": (0.4, 0.6), "powersgd": (0.02, 0.4), "2bit": (0.4, 0.7), "async": (0.7, 1.5)}
+SENT = {
+    "fp16": (0.4, 0.6), "powersgd": (0.02, 0.4), "2bit": (0.4, 0.7), "async": (0.7, 1.5),
+    "1bit": (0.05, 0.1),
+}  # fmt: skip
 """Bytes that a lossy exchange sends, over those of the exact one: half of each value, or two bits
-of it on the way to the server and all on the way back."""
+of it on the way to the server and all on the way back, or one bit and two thresholds a column."""
 
 
 def pytest_generate_tests(metafunc):

@@ -1,4 +1,8 @@
-"""How the processes of a group train one net: with the sum of their gradients, by MPI."""
+"""How the processes of a group train one net: with the sum of their gradients, by MPI.
+
+With the exchange 1bit they send one bit of each value (doi:10.21437/Interspeech.2014-274), and
+what these leave out is added to the next gradient. Tensors of up to 1,024 values are sent in full.
+"""
 
 import os
 import sys
@@ -6,7 +10,11 @@ import sys
 import worker_group
 import worker_mpi
 
-_members = []
+BITS = {"exact": 32, "1bit": 1}
+"""Of each value of a gradient, that are sent."""
+ONE_LEARNER = worker_group.EXCHANGE == "1bit"
+"""Whether CNTK refuses more than one learner."""
+_members, _exchanges = [], []
 
 
 def start():
@@ -52,11 +60,27 @@ def shared(learners, trial):
         return learners
     from cntk.train.distributed import data_parallel_distributed_learner
 
-    together = [data_parallel_distributed_learner(each) for each in learners]
+    bits = BITS[worker_group.EXCHANGE]
+    together = [
+        data_parallel_distributed_learner(each, num_quantization_bits=bits) for each in learners
+    ]
     together[0].set_as_metric_aggregator()  # one of them has to add up the losses
+    _exchanges[:] = [worker_group.EXCHANGE]
     return together
+
+
+def forget(learners):
+    """Drop what the exchanges so far have left out of the gradients, as a checkpoint does."""
+    if ONE_LEARNER:
+        for each in learners:
+            each.create_checkpoint()
 
 
 def size():
     """Return how many processes really train together."""
     return len(_members) or 1
+
+
+def exchange():
+    """Return how they really share gradients, by the learners that CNTK has made."""
+    return "+".join(_exchanges) or "exact"

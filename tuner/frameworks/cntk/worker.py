@@ -39,15 +39,23 @@ def own_example(trial, images):
     return net, [learner], [cntk.learning_parameter_schedule_per_sample(rates, trial.train_count)]
 
 
+def more(value):
+    """Return zero, whose gradient adds to that of ``value`` what biases learn faster."""
+    return (worker_lenet.BIAS_RATE - 1) * (value - cntk.stop_gradient(value))
+
+
 def lenet(trial, images):
     """Caffe's LeNet and solver."""
-    net, parameters = images, []
+    net, parameters, decays = images, [], []
     for number, (weights, biases) in enumerate(worker_lenet.first_weights(trial)):
         convolution = weights.ndim == 4
         shape = (-1, 1, 1) if convolution else (-1,)
         weights = cntk.parameter(init=weights if convolution else weights.T.copy())
         biases = cntk.parameter(init=biases.reshape(shape))
         parameters.append((weights, biases))
+        if group.ONE_LEARNER:  # of one rate
+            decays.append(more(worker_lenet.WEIGHT_DECAY / 2 * cntk.reduce_sum_square(biases)))
+            biases += more(biases)
         if convolution:
             net = cntk.convolution(weights, net, auto_padding=[False]) + biases
             net = cntk.pooling(net, cntk.MAX_POOLING, (2, 2), (2, 2))
@@ -62,8 +70,9 @@ def lenet(trial, images):
     momentum = cntk.momentum_schedule(worker_lenet.MOMENTUM)
     idle = cntk.learning_parameter_schedule(0.0)
     settings = {"unit_gain": False, "l2_regularization_weight": worker_lenet.WEIGHT_DECAY}
-    learners = [cntk.momentum_sgd(each, idle, momentum, **settings) for each in zip(*parameters)]
-    return net, learners, schedules
+    sets = [sum(parameters, ())] if group.ONE_LEARNER else zip(*parameters)
+    learners = [cntk.momentum_sgd(each, idle, momentum, **settings) for each in sets]
+    return (net, learners, schedules[: len(learners)], *decays)
 
 
 # network, reshuffled every epoch; both take 1/256 of a pixel's byte
@@ -79,8 +88,8 @@ def prepare(trial):
     network, shuffle = MODELS[trial.model]
     images = cntk.input_variable((trial.channels, trial.height, trial.width))
     labels = cntk.input_variable(trial.classes)
-    net, learners, schedules = network(trial, images)
-    loss = cntk.cross_entropy_with_softmax(net, labels)
+    net, learners, schedules, *decays = network(trial, images)
+    loss = sum(decays, cntk.cross_entropy_with_softmax(net, labels))
     trainer = cntk.Trainer(net, (loss, None), group.shared(learners, trial))
     train = worker_data.load(trial, "train", worker_lenet.SCALE)
     stream = worker_data.batches(trial, *train, shuffle=shuffle)
@@ -91,6 +100,7 @@ def prepare(trial):
 
     # the first iteration builds what is then kept; at a rate of zero a learner does not even count
     learn(*next(worker_data.batches(trial, *train)))
+    group.forget(trainer.parameter_learners)
     for learner, schedule in zip(learners, schedules):
         learner.reset_learning_rate(schedule)
 
@@ -113,8 +123,8 @@ def report():
     with open("/proc/self/maps") as maps:
         mkl = ctypes.CDLL(re.search(r"/\S+/libmklml_intel\.so", maps.read()).group())
     threads = cntk.cntk_py.get_max_num_cputhreads()
-    kernel = str(mkl.mkl_serv_cpu_detect())
-    return {"threads": threads, "blas_kernel": kernel, "workers": group.size()}
+    found = {"threads": threads, "blas_kernel": str(mkl.mkl_serv_cpu_detect())}
+    return dict(found, workers=group.size(), exchange=group.exchange())
 
 
 worker_api.serve(prepare, report=report, cntk=cntk.__version__, numpy=np.__version__)
