@@ -233,7 +233,9 @@ def test_start_points_are_members_where_the_machine_has_it_all(name):
         assert bolder["iterations"] < default.params["iterations"]
         for each in smaller:
             assert each["batch_size"] < default.params["batch_size"]
-            assert each["learning_rate"] < default.params["learning_rate"]
+            kept = each["learning_rate"] == default.params["learning_rate"]
+            assert each["learning_rate"] <= default.params["learning_rate"]
+            assert kept == (space.rate_rule == "constant")
             assert each["iterations"] == default.params["iterations"]
         assert all(space.refusal(point) == "" for point in points)
         assert default.params not in points

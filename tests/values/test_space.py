@@ -224,15 +224,21 @@ defaults:
 """
 
 
-def groups_of(tmp_path, rule="", cores=8, nodes=1) -> list[tuple]:
-    """Workers, batch size, iterations and rate of the start points of groups."""
+def space_with(tmp_path, rule="", cores=8, nodes=1) -> SearchSpace:
+    """A space with groups, whose default names this rule for its rate."""
     path = tmp_path / "groups.yaml"
     path.write_text(GROUPS + (f"    rate_rule: {rule}\n" if rule else ""))
-    space = SearchSpace.load(path, cores=cores, dataset="digits", model="default", nodes=nodes)
+    return SearchSpace.load(path, cores=cores, dataset="digits", model="default", nodes=nodes)
+
+
+def groups_of(tmp_path, *asked, **options) -> list[tuple]:
+    """Workers, batch size, iterations and rate of the start points of groups."""
+    space = space_with(tmp_path, *asked, **options)
     points = space.group_points(space.default("digits", "default").params)
     assert all(space.refusal(each) == "" for each in points)
-    names = [*(["nodes"] if nodes > 1 else []), "workers", "batch_size", "iterations"]
-    return [tuple(each[name] for name in (*names, "learning_rate")) for each in points]
+    names = [each for each in ("nodes", "workers") if each in space.params]
+    sizes = "batch_size", "iterations", "learning_rate"
+    return [tuple(each[name] for name in (*names, *sizes)) for each in points]
 
 
 @pytest.mark.parametrize(
@@ -246,6 +252,16 @@ def groups_of(tmp_path, rule="", cores=8, nodes=1) -> list[tuple]:
 def test_the_batch_grows_with_the_group_and_the_rate_by_its_rule(tmp_path, rule, wanted):
     found = groups_of(tmp_path, rule)
     assert found == [(*sizes, pytest.approx(rate, rel=1e-3)) for *sizes, rate in wanted]
+
+
+@pytest.mark.parametrize(
+    ("rule", "rate"), [("linear", 0.00707), ("square_root", 0.00707), ("constant", 0.01)]
+)
+def test_the_rate_falls_with_a_smaller_batch_unless_it_is_of_one_sample(tmp_path, rule, rate):
+    space = space_with(tmp_path, rule)
+    smaller = space.start_points(space.default("digits", "default").params)[-1]
+    assert smaller["batch_size"] == 16
+    assert smaller["learning_rate"] == pytest.approx(rate, rel=1e-3)
 
 
 def test_a_rate_whose_rule_nobody_names_grows_with_the_square_root(tmp_path):

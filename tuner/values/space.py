@@ -235,7 +235,8 @@ class SearchSpace:
     def _thriftier(self, default: Params, rate: Range) -> Iterator[dict[str, ParamValue]]:
         """Yield the default with fewer images: at a higher rate, and in smaller batches.
 
-        The rate falls with the square root of the batch size (doi:10.48550/arXiv.1404.5997).
+        The rate falls with the square root of the batch size (doi:10.48550/arXiv.1404.5997), under
+        any optimizer, unless it is that of a single sample.
         """
         own, sizes = float(default["learning_rate"] or 0), self.params["batch_size"]
         yield {
@@ -247,7 +248,8 @@ class SearchSpace:
         batch = batch_size_of(default)
         smaller = max(int(sizes.low), batch // _SMALLER_BATCH)
         if smaller < batch:
-            fallen = max(own * (smaller / batch) ** 0.5, rate.low)
+            power = min(_RATE_RULES[self.rate_rule], _RATE_RULES["square_root"])
+            fallen = max(own * (smaller / batch) ** power, rate.low)
             yield {**default, "batch_size": smaller, "learning_rate": fallen}
 
     def group_points(self, default: Params) -> list[dict[str, ParamValue]]:
