@@ -36,7 +36,7 @@ from parallel import DATASET, WARM_UP, Measurements, open_session
 from workbench import Workbench, each_framework, workbench
 
 from tuner.values.errors import TunerError
-from tuner.values.params import Params
+from tuner.values.params import Params, workers_of
 from tuner.values.scaling import Pace, Scaling, paces, read_topology
 
 LARGEST = 4  # workers of the group whose time is predicted
@@ -81,7 +81,7 @@ class Shares:
     def beside(self, setting: Params) -> Iterator[None]:
         """Keep the shares busy that the workers of a setting leave free."""
         self._hold()
-        free = len(self._busy) + 1 - int(setting["workers"] or 1)
+        free = len(self._busy) + 1 - workers_of(setting)
         for place, each in enumerate(self._busy):
             each.send_signal(signal.SIGCONT if place < free else signal.SIGSTOP)
         yield

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.schema import BlasConfig
-from tuner.values.params import UNSET, Params, group_size
+from tuner.values.params import UNSET, Params, group_size, workers_of
 
 _AUTO = "auto"
 _SPARE_CORES = 0.35  # allowed to the worker's threads other than those that compute
@@ -73,7 +73,7 @@ def attest(
         left_open = value is None or value in (UNSET, _AUTO)
         if said is not None and not left_open and _text(said) != _text(value):
             return f"{name} {value} was requested but the worker reports {said}"
-    workers = int(params.get("workers") or 1)
+    workers = workers_of(params)
     if 0 < seen.processes < workers:
         return f"{workers} workers were requested but {seen.processes} processes were seen"
     return _attest_threads(params, seen)
@@ -87,7 +87,7 @@ def _attest_threads(params: Params, seen: Seen) -> str:
     wanted = params.get("threads", UNSET)
     if not isinstance(wanted, int):
         return ""
-    workers = int(params.get("workers") or 1)
+    workers = workers_of(params)
     # fewer may be seen: some libraries start threads for each call and end them after it; those of
     # a group have more, for what they exchange and to watch each other, which take little CPU time
     alone = group_size(params) == 1

@@ -33,9 +33,14 @@ def iterations_of(params: Params) -> int:
     return int(params["iterations"] or 1)
 
 
+def workers_of(params: Params) -> int:
+    """Return how many processes train together on each of ``nodes``."""
+    return int(params.get("workers") or 1)
+
+
 def group_size(params: Params) -> int:
     """Return how many processes train together: ``workers`` on each of ``nodes``."""
-    return int(params.get("workers") or 1) * nodes_of(params)
+    return workers_of(params) * nodes_of(params)
 
 
 def nodes_of(params: Params) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tuner.config.paper import PaperConfig, PaperRow
-from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of
+from tuner.values.params import Params, ParamValue, batch_size_of, iterations_of, workers_of
 from tuner.values.trial import TrialResult, TrialStatus
 
 _MIB = 2**20
@@ -193,10 +193,10 @@ class PaperResult:
         )
         one = self.ours(alone, "images_per_s") if alone else None
         own = self.ours(run, "images_per_s")
-        return 100 * own / (int(run.params["workers"] or 1) * one) if one and own else None
+        return 100 * own / (workers_of(run.params) * one) if one and own else None
 
 
 def _per_worker(run: PaperRun) -> tuple[str, float, ParamValue]:
-    workers = int(run.params.get("workers") or 1)
+    workers = workers_of(run.params)
     batch_size = batch_size_of(run.params)
     return run.row.of, batch_size / workers, run.params.get("threads")
