@@ -266,7 +266,6 @@ def test_a_group_on_two_nodes_is_measured_as_one(bed):
     assert one.measurement.processes_seen == 1
     assert two.measurement.processes_seen == 2
     assert two.measurement.peak_memory_bytes > 1.5 * one.measurement.peak_memory_bytes
-    assert two.measurement.cpu_user_s > one.measurement.cpu_user_s
     # each sends the other a piece an iteration; Ray and headers come to that, and the host may
     # notice the beginning late
     assert 0.5 * 2 * 200 * PIECE < two.measurement.sent_bytes < 2 * 2 * 200 * PIECE
