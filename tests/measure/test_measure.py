@@ -397,19 +397,24 @@ def test_others_on_the_same_core_are_seen(start):
 
 @pytest.mark.slow
 def test_only_the_trials_own_cores_count(start):
-    core = CORES[-1]
-    burn(start, CORES[0])
-    busy, began = busy_s([core]), time.monotonic()
-    seen = foreign_pct(start, core)
-    # whatever else this machine does there now, and nothing of the other core
-    busy_pct = 100 * (busy_s([core]) - busy) / (time.monotonic() - began)
-    assert seen == pytest.approx(busy_pct, abs=15)
+    def apart() -> float:
+        busy, began = busy_s([CORES[-1]]), time.monotonic()
+        seen = foreign_pct(start, CORES[-1])
+        return abs(seen - 100 * (busy_s([CORES[-1]]) - busy) / (time.monotonic() - began))
+
+    # whatever else this machine does there now, and nothing of the other core; what began or ended
+    # between the two looks is in only one of them
+    burn(start, CORES[0], 10.0)
+    assert min(apart() for _ in range(3)) < 15
 
 
 @pytest.mark.slow
 def test_the_trials_own_work_is_not_foreign(start):
-    watched = monitored(start, cpu_s=0.7, memory_mb=0)
-    assert watched.usage.foreign_pct == pytest.approx(max(0, watched.others_pct), abs=10)
+    def apart() -> float:
+        watched = monitored(start, cpu_s=0.7, memory_mb=0)
+        return abs(watched.usage.foreign_pct - max(0, watched.others_pct))
+
+    assert min(apart() for _ in range(3)) < 10
 
 
 def test_too_short_a_window_says_nothing(start):
