@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import re
 import socket
@@ -45,6 +44,7 @@ from tuner.config.validation import validate
 from tuner.executors import LocalExecutor, RaceSession, RayExecutor
 from tuner.executors.connection import _reach
 from tuner.executors.node import NodeAddress, NodeSlot
+from tuner.executors.pool import TeamPool
 from tuner.executors.team import Member, Team
 from tuner.progress import StudyProgress
 from tuner.runtimes import ensure_installed
@@ -261,12 +261,12 @@ def test_a_setting_that_lacked_a_node_is_tried_again_by_another_race(make_trial)
 
 def test_a_team_that_replaces_a_lost_one_is_not_taken_for_another(monkeypatch):
     nodes = [{"Resources": {"CPU": 2.0}}] * 2
-    monkeypatch.setattr("tuner.executors.cluster.alive_nodes", lambda: nodes)
+    monkeypatch.setattr("tuner.executors.pool.alive_nodes", lambda: nodes)
+    monkeypatch.setattr("tuner.executors.pool.shared", lambda config: config)
     opened: list[Team] = []
-    made = object.__new__(RayExecutor)
-    made._setup, made._most = SimpleNamespace(cores=(0,)), 2
-    made._free, made._teams, made._opening, made._ranks = [], 0, 0, itertools.count()
-    made._pool = SimpleNamespace(submit=lambda _open, _size, rank: opened.append(Team(rank, ())))
+    config = SimpleNamespace(executor=ExecutorConfig(nodes_per_trial=2))
+    made = TeamPool(config, "study", 1, "any", lambda _: None, NodeSlot)
+    made._threads = SimpleNamespace(submit=lambda _, _size, rank: opened.append(Team(rank, ())))
     made._look_for_teams()
     assert len(opened) == 2
     made._teams -= 1  # the first is lost
