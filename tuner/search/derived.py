@@ -3,7 +3,8 @@
 Accuracy after a number of iterations depends on the training params. Time per iteration depends on
 the runtime setting and the batch size. So every checkpoint of a run is a result of its own, with
 the time of the fastest setting, or of one with fewer threads that is nearly as fast (and where
-memory or CPU time count, of the most economical ones). Such points are marked
+memory or CPU time count, of the most economical ones). Where the run's own time was measured, that
+is its time by the ratio of the two settings' paces in the race. Such points are marked
 ``DERIVED`` until they are verified.
 
 With a lossy exchange of gradients a group learns something else, so such a run is composed only
@@ -151,16 +152,19 @@ class Composition:
     def _points(self, result: TrialResult) -> Iterator[TrialResult]:
         batch, kind = batch_size_of(result.params), lossy(result.params)
         own = {name: result.params[name] for name in self.space.runtime}
+        timed = not result.trial.accuracy_only
         places = itertools.count(1)
         for setting in self.settings(batch, kind) if self.runtimes.settings_of(kind) else ():
             for index, point in enumerate(result.checkpoints):
                 place = next(places)
-                if setting != own or result.trial.accuracy_only:
-                    time_s = point.iteration * self.runtimes.pace_s(setting, batch)
-                elif point.iteration < result.iterations:
-                    time_s = point.train_time_s
-                else:
+                if timed and setting == own and point.iteration == result.iterations:
                     continue
+                if timed and own in self.runtimes.probed:
+                    # the machine may have been faster or slower than in the race
+                    ratio = self._ratio(self.runtimes.pace_s, setting, result, batch)
+                    time_s = ratio * point.train_time_s
+                else:
+                    time_s = point.iteration * self.runtimes.pace_s(setting, batch)
                 yield self._point(result, place, index, setting, time_s)
 
     def _point(
