@@ -405,7 +405,7 @@ def test_only_the_trials_own_cores_count(start):
     # whatever else this machine does there now, and nothing of the other core; what began or ended
     # between the two looks is in only one of them
     burn(start, CORES[0], 10.0)
-    assert min(apart() for _ in range(3)) < 15
+    assert any(apart() < 15 for _ in range(3))
 
 
 @pytest.mark.slow
@@ -414,7 +414,7 @@ def test_the_trials_own_work_is_not_foreign(start):
         watched = monitored(start, cpu_s=0.7, memory_mb=0)
         return abs(watched.usage.foreign_pct - max(0, watched.others_pct))
 
-    assert min(apart() for _ in range(3)) < 10
+    assert any(apart() < 10 for _ in range(3))
 
 
 def test_too_short_a_window_says_nothing(start):

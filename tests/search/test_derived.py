@@ -72,16 +72,14 @@ def test_a_run_at_the_fastest_pace_keeps_its_own_times():
 
 
 def test_a_run_on_a_machine_that_is_faster_now_is_scaled_by_the_race():
-    sooner = run()
     halved = [
-        dataclasses.replace(each, train_time_s=each.train_time_s / 2)
-        for each in sooner.checkpoints
+        dataclasses.replace(each, train_time_s=each.train_time_s / 2) for each in run().checkpoints
     ]
-    points = COMPOSITION.points(dataclasses.replace(sooner, checkpoints=tuple(halved)))
+    sooner = dataclasses.replace(run(), checkpoints=tuple(halved))
+    points = COMPOSITION.points(sooner)
     assert [each.metrics["train_time_s"] for each in points] == pytest.approx([0.125, 0.25, 0.5])
-    unraced = Composition(SPACE, RuntimeMap([PaceProbe(FAST, 64, 0.001)]))
-    found = unraced.points(dataclasses.replace(sooner, checkpoints=tuple(halved)))
-    assert [each.metrics["train_time_s"] for each in found] == pytest.approx([0.25, 0.5, 1.0])
+    unraced = Composition(SPACE, RuntimeMap([PaceProbe(FAST, 64, 0.001)])).points(sooner)
+    assert [each.metrics["train_time_s"] for each in unraced] == pytest.approx([0.25, 0.5, 1.0])
 
 
 def test_its_wall_time_is_that_of_its_own_training_and_the_run_s_other_work():
