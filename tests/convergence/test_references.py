@@ -195,6 +195,15 @@ def test_the_latest_looks_count_for_the_shift():
     assert "over 6 looks until iteration 10,000" in found
 
 
+def test_another_setting_need_not_follow_a_seed_where_its_curve_is_steep():
+    steep = make_recorded(looks=(100, 5_000, 10_000))
+    looks = first_looks(steep, 1, 10_000, 0.004)
+    assert "from the recorded curve" in steep.departure(1, looks, IMAGES)
+    assert steep.departure(1, looks, IMAGES, elsewhere=True) == ""
+    found = steep.departure(1, first_looks(steep, 1, 10_000, 0.02), IMAGES, elsewhere=True)
+    assert "after 100 iterations" in found, "it still has to lie in the band of all seeds"
+
+
 def test_the_band_holds_all_recorded_seeds_and_is_wide_for_one():
     for iteration in LOOKS:
         low, high = RECORDED.band(iteration)

@@ -30,6 +30,7 @@ _MAX_COMPARED = 6  # looks of a first part that are compared, the latest ones
 _MIN_SHIFT = 0.0025  # accuracy; rounding alone moves a run of the same seed by less
 _MIN_IMAGES = 3.0  # the same in images
 _SHIFT_OF_SPREAD = 0.5  # the same as a part of the standard deviation between seeds
+_STEEP = 0.02  # accuracy gained around a look, from which on another setting may be early or late
 _OUTSIDE = 0.001  # share of runs converging as recorded that are outside the band at a look
 _MIN_SPREAD = 0.001  # accuracy; a few seeds may happen to agree
 _LAST = ("runs", "quality")  # fields that a file has in another form
@@ -174,33 +175,42 @@ class Reference:
         own = self.looks_of(seed)
         return [each for each in looks if each.iteration in own][-_MAX_COMPARED:]
 
-    def departure(self, seed: int, looks: Sequence[Checkpoint], images: int) -> str:
+    def departure(
+        self, seed: int, looks: Sequence[Checkpoint], images: int, *, elsewhere: bool = False
+    ) -> str:
         """Tell how a training of the default departs from the record; empty if it does not.
 
         Without looks in common there is nothing to compare.
 
         A run with a recorded seed has the same first weights and order of the data. So it follows
-        that seed's curve closely whatever the runtime setting, and a shift much smaller than the
-        spread between seeds is seen. Each look must also lie in the band of all seeds.
+        that seed's curve closely, and a shift much smaller than the spread between seeds is seen.
+        At another runtime setting it does so only where the curve is not steep: there, rounding
+        decides how soon it rises. Each look must also lie in the band of all seeds.
 
         Args:
             seed: A recorded seed.
             looks: Looks of the training's first part, on the validation split.
             images: Images that accuracy is measured on; a few of them are no shift.
+            elsewhere: Whether it trains at another runtime setting than the default's.
         """
         quality = self.quality
         own, common = self.looks_of(seed), self.in_common(seed, looks)
         if not common:
             return ""
-        shifts = [each.val_accuracy - own[each.iteration].val_accuracy for each in common]
-        spread = statistics.fmean(self._spread(each.iteration) for each in common)
-        shift = statistics.fmean(shifts)
-        if abs(shift) > max(_MIN_SHIFT, _SHIFT_OF_SPREAD * spread, _MIN_IMAGES / images):
-            return (
-                f"its validation {quality.name} is {quality.shown_gain(shift)} from the recorded "
-                f"curve of seed {seed} over {len(common)} looks until iteration "
-                f"{common[-1].iteration:,}"
+        flat = [
+            each for each in common if not (elsewhere and self._is_steep(seed, each.iteration))
+        ]
+        if flat:
+            shift = statistics.fmean(
+                each.val_accuracy - own[each.iteration].val_accuracy for each in flat
             )
+            spread = statistics.fmean(self._spread(each.iteration) for each in flat)
+            if abs(shift) > max(_MIN_SHIFT, _SHIFT_OF_SPREAD * spread, _MIN_IMAGES / images):
+                return (
+                    f"its validation {quality.name} is {quality.shown_gain(shift)} from the "
+                    f"recorded curve of seed {seed} over {len(flat)} looks until iteration "
+                    f"{flat[-1].iteration:,}"
+                )
         for each in common:
             low, high = self.band(each.iteration)
             if not low <= each.val_accuracy <= high:
@@ -210,6 +220,15 @@ class Reference:
                     f"{quality.shown_range(low, high)}"
                 )
         return ""
+
+    def _is_steep(self, seed: int, iteration: int) -> bool:
+        """Return whether a seed's recorded accuracy still changes much around a look."""
+        if self.quality.is_perplexity:
+            return False
+        recorded = list(self.looks_of(seed).values())
+        place = [each.iteration for each in recorded].index(iteration)
+        around = [each.val_accuracy for each in recorded[max(place - 1, 0) : place + 2]]
+        return max(around) - min(around) > _STEEP
 
     def band(self, iteration: int) -> tuple[float, float]:
         """Return where one more seed's validation accuracy lies in 99.9 of 100 cases."""

@@ -90,7 +90,8 @@ class Readings:
         reference, images = self.plan.reference, self.plan.val_images or self.plan.test_images
         if reference is not None:
             found = (
-                reference.departure(each.trial.seed, each.checkpoints, images) for each in curves
+                reference.departure(each.trial.seed, each.checkpoints, images, elsewhere=True)
+                for each in curves
             )
             return next(filter(None, found), "") or self._loses(index)
         return self._loses(index)
