@@ -108,6 +108,23 @@ def test_a_runtime_setting_that_may_lose_accuracy_is_no_answer():
     assert "1.7x faster, accuracy -1.00 points" in runtime.text
 
 
+def test_the_default_stopped_earlier_is_named_by_where_it_stops():
+    study = make_compared(versus(2.8, -0.0005), role=Role.STOPPED)
+    (point,) = [each for each in study.verified if not each.is_default]
+    point = dataclasses.replace(
+        point, name="default at 4,643", accuracy_from="reference of 5 seeds at this stop",
+        params={**study.verified[0].params, "iterations": 4643, "threads": 2},
+    )  # fmt: skip
+    study = dataclasses.replace(study, verified=(study.verified[0], point))
+    lossless, runtime, _ = three_answers(study)
+    assert lossless.text.startswith(
+        "the default, stopped after 4,643 of 10,000 iterations, with 2 threads, trains 2.8x faster"
+    )
+    assert "a loss of more than 0.2 points is ruled out at 95 % confidence" in lossless.text
+    assert runtime.figure == "not proven", "it trains for less"
+    assert roles(study, point) == "no loss"
+
+
 @pytest.mark.parametrize(
     ("comparisons", "names"),
     [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tuner.progress import describe_params, format_seconds, printable
 from tuner.values.exchange import changes
+from tuner.values.params import iterations_of
 from tuner.values.results import StudyResult, least_of_interest
 from tuner.values.verified import Answers, Role, Verified
 
@@ -16,6 +17,7 @@ _DEFAULTS_OF_A_STUDY = 2.0  # trainings of the default that fit into Caffe's stu
 _ROLES = {
     Role.DEFAULT: "reference",
     Role.RUNTIME_ONLY: "tried for runtime only",
+    Role.STOPPED: "tried for no loss",
     Role.NO_LOSS: "tried for no loss",
     Role.TRADE_OFF: "trade-off",
 }
@@ -80,7 +82,7 @@ def roles(result: StudyResult, point: Verified) -> str:
         return FIRST_PART
     role = Role.DEFAULT if point.is_default else point.role
     proven = point.loses_nothing and not result.default_part
-    if role is Role.NO_LOSS and proven:  # but another one is faster
+    if role in (Role.NO_LOSS, Role.STOPPED) and proven:  # but another one is faster
         return "also no loss"
     return f"tried for {point.quality.name}" if role is Role.ACCURACY else _ROLES[role]
 
@@ -200,7 +202,7 @@ def _no_loss(result: StudyResult, default: Verified) -> Answer:
         return Answer(label, "not proven", text + _too_short(result, default), None)
     kept = f"{_accuracies(point, default)}; {margin} is ruled out at "
     kept += f"{100 * point.confidence:g} % confidence"
-    if point.accuracy_from:  # by construction
+    if point.learns_the_same:
         kept = (
             f"its {quality.name} ({_figure(default)}), as nothing but the runtime setting differs"
         )
@@ -264,12 +266,19 @@ def _changed(point: Verified) -> str:
 
 def _subject(point: Verified, default: Verified) -> str:
     """Name the subject of a sentence: "trial 4" or "the default with mkl, 2 threads"."""
-    if point.role is not Role.RUNTIME_ONLY:
+    if point.role not in (Role.RUNTIME_ONLY, Role.STOPPED):
         return printable(point.name)
     changed = {
-        name: value for name, value in point.params.items() if default.params.get(name) != value
+        name: value
+        for name, value in point.params.items()
+        if default.params.get(name) != value and name != "iterations"
     }
-    return f"the default with {describe_params(changed) or 'its own setting'}"
+    setting = f"with {describe_params(changed) or 'its own setting'}"
+    if point.role is Role.RUNTIME_ONLY:
+        return f"the default {setting}"
+    own, whole = iterations_of(point.params), iterations_of(default.params)
+    where = f" {setting}," if changed else ""
+    return f"the default, stopped after {own:,} of {whole:,} iterations,{where}"
 
 
 def _times(point: Verified) -> str:

@@ -20,7 +20,7 @@ from tuner.values.pareto import Objective
 from tuner.values.quality import Quality
 from tuner.values.results import StudyResult
 from tuner.values.trial import Interval, TrialResult, TrialStatus
-from tuner.values.verified import Verified
+from tuner.values.verified import Role, Verified
 
 NOT_VERIFIED = "Not verified: nothing may be claimed."
 _MIB = 2**20
@@ -94,7 +94,7 @@ def _gain(point: Verified) -> tuple[str, str]:
         return "", ""
     gain = gain_in_unit(point.quality, versus.accuracy_gain)
     value, ends = _figure_with_range(gain, "+", " to ")
-    return value, "same params" if point.accuracy_from else ends
+    return value, "same params" if point.learns_the_same else ends
 
 
 def in_unit(quality: Quality, scores: Interval) -> Interval:
@@ -136,7 +136,7 @@ def significance_notes(point: Verified) -> tuple[str, str]:
     note = "not significant"
     return (
         "" if point.is_faster or point.is_slower else note,
-        "" if point.is_better or point.is_worse or point.accuracy_from else note,
+        "" if point.is_better or point.is_worse or point.learns_the_same else note,
     )
 
 
@@ -279,10 +279,15 @@ def _accuracy_notes(result: StudyResult) -> list[str]:
     default = verified_default(result)
     if default is not None and default.accuracy_from and not told:
         notes.append(f"{name} of the default: from {default.accuracy_from}.")
-    same = [each for each in result.verified if each.accuracy_from and not each.is_default]
+    same = [each for each in result.verified if each.learns_the_same]
     if same:
         why = "as nothing but the runtime setting differs"
         notes.append(f"{name} of {_names(result, same)}: the default's, {why}.")
+    stopped = (each for each in result.verified if each.role is Role.STOPPED)
+    notes += [
+        f"{name} of {each.name}: {each.accuracy_from}, each compared with its own end."
+        for each in stopped
+    ]
     return notes
 
 

@@ -14,7 +14,7 @@ from tuner.values.space import SearchSpace
 from tuner.values.verified import Role
 
 _MAX = 3
-_NO_LOSS, _RUNTIME_ONLY, _ON_FRONT, _NOT_WORTH = range(4)
+_NO_LOSS, _OWN, _ON_FRONT, _NOT_WORTH = range(4)
 
 
 def earlier_points(
@@ -61,6 +61,6 @@ def _rank(point: Mapping[str, Any]) -> int:
         return _NOT_WORTH
     lossless = versus.get("no_loss", versus.get("accuracy_kept"))
     if lossless and (versus["speedup"]["low"] or 0) > 1:
-        runtime_only = point.get("role") == Role.RUNTIME_ONLY.value
-        return _RUNTIME_ONLY if runtime_only else _NO_LOSS
+        own = point.get("role") in (Role.RUNTIME_ONLY.value, Role.STOPPED.value)
+        return _OWN if own else _NO_LOSS
     return _ON_FRONT if point.get("on_front", 1.0) >= 0.5 else _NOT_WORTH

@@ -69,6 +69,8 @@ class Role(enum.Enum):
     DEFAULT = "default"
     RUNTIME_ONLY = "runtime only"
     """The default's own params at the fastest runtime setting."""
+    STOPPED = "default stopped"
+    """The default's own params but for fewer iterations, which its reference proves to suffice."""
     NO_LOSS = "no loss"
     """A candidate for the fastest configuration that loses nothing."""
     ACCURACY = "most accurate"
@@ -140,6 +142,11 @@ class Verified:
     def is_default(self) -> bool:
         """Whether this is the default, which the others are compared with."""
         return self.against_default is None
+
+    @property
+    def learns_the_same(self) -> bool:
+        """Whether it learns what the default learns, so that only its rate was measured."""
+        return self.role is Role.RUNTIME_ONLY and bool(self.accuracy_from)
 
     @property
     def speedup(self) -> float:

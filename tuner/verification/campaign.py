@@ -16,6 +16,7 @@ from tuner.verification.finalists import (
     pick_trade_offs,
     promising,
     runtime_only,
+    stopped,
     train_time_s,
     worthy_front,
 )
@@ -64,6 +65,12 @@ class Aims:
         """Return the default's own params at the fastest setting, if another is faster."""
         found = runtime_only(points, plan.default, self.constraints)
         return [Entrant(found, Role.RUNTIME_ONLY)] if found else []
+
+    def stopped(self, plan: Plan, points: Sequence[TrialResult]) -> list[Entrant]:
+        """Return the default stopped earlier, if its reference proves that it loses nothing."""
+        stop = plan.recorded_stop if self.config.goal == "no_loss" else None
+        found = stopped(points, plan.default, stop, self.constraints) if stop else None
+        return [Entrant(found, Role.STOPPED)] if found else []
 
 
 class Campaign:
@@ -138,16 +145,25 @@ class Campaign:
     def _least(self) -> list[Entrant]:
         """Return what a study verifies at least, however little time it has left.
 
-        This is the runtime setting, or else what is verified soonest.
+        This is the default's own training, faster or shorter, or else what is verified soonest.
         """
         aims = self._aims
         allowed_s = aims.while_searching_s + aims.overtime_s
-        runtime = self._runtime_only(allowed_s, in_parts=True)
-        if runtime and self._cost_s(runtime) <= allowed_s:
-            return runtime
+        own = self._of_default(allowed_s, in_parts=True)
+        if own and self._cost_s(own) <= allowed_s:
+            return own
         front = worthy_front(self._points, [self._plan.default], aims.objectives, aims.constraints)
-        found = [*runtime, *self._as_trade_offs(front)]
+        found = [*own, *self._as_trade_offs(front)]
         return sorted(found, key=lambda each: self._cost_s([each]))[:1]
+
+    def _of_default(self, max_s: float, *, in_parts: bool) -> list[Entrant]:
+        """Return the default's own training, faster or shorter, as far as not verified yet."""
+        roles = [each.role for each in self._plan.entrants]
+        found = [
+            *self._runtime_only(max_s, in_parts=in_parts),
+            *self._aims.stopped(self._plan, self._points),
+        ]
+        return [each for each in found if each.role not in roles]
 
     def _runtime_only(self, max_s: float, *, in_parts: bool) -> list[Entrant]:
         """Return the runtime setting, if there is one that is faster.
@@ -162,13 +178,12 @@ class Campaign:
         return found
 
     def _picked(self, max_s: float, *, last: bool = False) -> list[Entrant]:
-        """Return the runtime setting, if not verified yet, and the most promising candidate.
+        """Return the default's own training, faster or shorter, and the most promising candidate.
 
-        They are returned only as far as they can be verified within ``max_s`` seconds.
+        They are returned only as far as they are not verified yet, and can be within ``max_s``
+        seconds.
         """
-        picked: list[Entrant] = []
-        if Role.RUNTIME_ONLY not in [each.role for each in self._plan.entrants]:
-            picked += self._runtime_only(max_s, in_parts=last)
+        picked = self._of_default(max_s, in_parts=last)
         if self._cost_s(picked) > max_s:
             return []
         for each in self._candidates():

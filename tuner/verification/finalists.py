@@ -11,6 +11,7 @@ from tuner.values.params import iterations_of
 from tuner.values.pareto import Direction, Objective, hypervolume
 from tuner.values.results import front_of, least_of_interest
 from tuner.values.trial import TrialKind, TrialResult
+from tuner.verification.recorded_stop import RecordedStop, stopped_default
 
 Chances = Callable[[Sequence[TrialResult]], Sequence[float]]
 """Estimates how likely points are to be proven to lose nothing, 0–1 each."""
@@ -39,6 +40,33 @@ def runtime_only(
     ]
     fastest = min(same, key=train_time_s, default=default)
     return fastest if train_time_s(fastest) < train_time_s(default) else None
+
+
+def stopped(
+    points: Sequence[TrialResult],
+    default: TrialResult,
+    stop: RecordedStop,
+    constraints: Sequence[Constraint],
+) -> TrialResult | None:
+    """Return the default stopped earlier, at the fastest setting; ``None`` if not allowed.
+
+    Args:
+        points: All points that the search found.
+        default: Trial 0.
+        stop: Where its reference proves no loss.
+        constraints: Only a point that meets them is of interest.
+    """
+    found = [
+        each
+        for each in points
+        if each.trial.kind is TrialKind.DERIVED
+        and each.trial.number == 0
+        and each.iterations == stop.iterations
+    ]
+    allowed = [
+        each for each in (*found, stopped_default(default, stop)) if _is_allowed(each, constraints)
+    ]
+    return min(allowed, key=train_time_s, default=None)
 
 
 def promising(

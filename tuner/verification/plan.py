@@ -22,6 +22,7 @@ from tuner.values.pareto import OBJECTIVES, Objective
 from tuner.values.trial import SideBySide, Trial, TrialKind, TrialResult
 from tuner.values.verified import Role
 from tuner.verification.noninferiority import LookPlan, candidate_alpha
+from tuner.verification.recorded_stop import MIN_SEEDS, RecordedStop, earliest_stop
 from tuner.verification.stops import same_training
 
 MIN_ROUNDS = 2
@@ -32,6 +33,9 @@ _SEEDS_APART = 10**6  # between the runs of one configuration in one round
 _PATIENCE, _LEAST_PATIENCE_S = 5.0, 3600.0  # times what a run is expected to take; and at least
 CANDIDATES = (Role.NO_LOSS, Role.ACCURACY)
 """Roles that accuracy decides, which only whole runs tell."""
+OF_DEFAULT = (Role.RUNTIME_ONLY, Role.STOPPED)
+"""Roles of the default's own training, whose accuracy is known: only its rate is measured."""
+_FOR_STOP = 0.25  # of the level, for the default stopped earlier
 
 
 def look_counts(config: VerifyConfig, at_once: int, rounds: int = 0) -> tuple[int, ...]:
@@ -176,18 +180,34 @@ class Plan:
     def of_its_pace(self, index: int) -> list[int]:
         """Return the entrants whose timed runs tell an entrant's pace: itself and others.
 
-        Others are candidates that train the same for longer or shorter, in parts as it does.
+        Others train the same for longer or shorter, in parts as it does: candidates, or the
+        default at the fastest setting.
         """
-        entrant = self.entrants[index]
+        kind, params = self._in_parts(index), self.entrants[index].result.params
         return [
             other
             for other, each in enumerate(self.entrants)
             if other == index
             or (
-                entrant.beside
-                and each.beside
-                and same_training(each.result.params, entrant.result.params)
+                kind
+                and kind == self._in_parts(other)
+                and same_training(each.result.params, params)
             )
+        ]
+
+    def _in_parts(self, index: int) -> str:
+        """Tell of which kind an entrant is whose timed runs are parts; empty for whole runs."""
+        entrant = self.entrants[index]
+        if entrant.beside:
+            return "candidate"
+        return "default" if entrant.role in OF_DEFAULT and self._share(0, index) < 1 else ""
+
+    def runners(self, indices: Sequence[int]) -> list[int]:
+        """Leave out those of the entrants whose pace the runs of one before tell."""
+        return [
+            each
+            for place, each in enumerate(indices)
+            if not {*indices[:place]} & {*self.of_its_pace(each)}
         ]
 
     def owes(self, index: int) -> bool:
@@ -196,12 +216,10 @@ class Plan:
 
     @property
     def owed(self) -> list[int]:
-        """The runtime setting, if rounds that it needs are still to come."""
+        """Those of the default's own training for which rounds are still to come."""
         roles = [each.role for each in self.entrants]
         return [
-            index
-            for index, role in enumerate(roles)
-            if role is Role.RUNTIME_ONLY and self.owes(index)
+            index for index, role in enumerate(roles) if role in OF_DEFAULT and self.owes(index)
         ]
 
     def max_rounds(self, index: int) -> int:
@@ -219,13 +237,13 @@ class Plan:
         share = self._share(turn, index)
         role = self.entrants[index].role
         # compared with the recorded run of the same seed
-        followed = self.reference if share < 1 and role is Role.RUNTIME_ONLY else None
+        followed = self.reference if share < 1 and role in OF_DEFAULT else None
         return Trial(
             number=number,
             params=self.entrants[index].result.params,
             kind=TrialKind.VERIFY,
             seed=followed.seed_for(turn) if followed else self._seed(turn),
-            test=share == 1,
+            test=share == 1 and role is not Role.STOPPED,
             share=share,
             curve=self.min_iterations if followed else 0,
         )
@@ -259,6 +277,7 @@ class Plan:
         only_rate = {
             Role.DEFAULT: bool(self.accuracies),
             Role.RUNTIME_ONLY: len(self.accuracies) > 1 or entrant.in_parts,
+            Role.STOPPED: True,
             Role.TRADE_OFF: before > 0,
         }.get(entrant.role, entrant.beside is not None)
         if time_s <= self.config.long_s or not only_rate:
@@ -274,7 +293,8 @@ class Plan:
         return dataclasses.replace(self, rounds=(*self.rounds, tuple(order)))
 
     def turned(self, indices: Sequence[int]) -> tuple[int, ...]:
-        """Return the entrants in the order in which the next round runs them."""
+        """Return the entrants that run in the next round, in their order."""
+        indices = self.runners(indices)
         shift = len(self.rounds) % max(len(indices), 1)
         return (*indices[shift:], *indices[:shift])
 
@@ -290,6 +310,26 @@ class Plan:
         others = [index for index, role in enumerate(roles) if role is Role.TRADE_OFF]
         return candidates or others
 
+    @cached_property
+    def recorded_stop(self) -> RecordedStop | None:
+        """The earliest stop of the default at which its reference proves no loss."""
+        if self.reference is None or self.part:
+            return None
+        margin = self.config.margin(self.default.quality)
+        return earliest_stop(self.reference, margin, _FOR_STOP * (1 - self.config.confidence))
+
+    def alpha(self, place: int) -> float:
+        """Return the level of the candidate at this place in the study's order, counted from 0.
+
+        The recorded stops have a part of the level. It passes on to the candidates if one of the
+        stops is proven (Wiens and Dmitrienko 2005, doi:10.1080/10543400500265660).
+        """
+        alpha = 1 - self.config.confidence
+        recorded = self.reference is not None and len(self.reference.runs) >= MIN_SEEDS
+        if recorded and not self.part and self.recorded_stop is None:
+            alpha *= 1 - _FOR_STOP
+        return candidate_alpha(alpha, place)
+
     def margin(self, index: int) -> float:
         """Return the loss of accuracy that a candidate may have: 0 if it must be more accurate."""
         gain = self.entrants[index].role is Role.ACCURACY
@@ -303,7 +343,7 @@ class Plan:
         first = next((turn for turn, order in enumerate(self.rounds) if index in order), 0)
         grown = self._whole_runs_of_default(first)
         known = tuple(len(self.accuracies) + grown[0] + grown[1] * count for count in counts)
-        alpha = candidate_alpha(1 - self.config.confidence, self.tested.index(index))
+        alpha = self.alpha(self.tested.index(index))
         return LookPlan(tuple(max(1, each) for each in known), counts, alpha)
 
     def _whole_runs_of_default(self, first: int) -> tuple[int, int]:
@@ -340,7 +380,7 @@ class Plan:
     def times_s(self, indices: Sequence[int]) -> float:
         """Estimate the seconds of the rounds that the times of these entrants still need."""
         plan, total_s = self, 0.0
-        while order := [each for each in indices if plan.owes(each)]:
+        while order := plan.runners([each for each in indices if plan.owes(each)]):
             total_s += plan.cost_s([0, *order])
             plan = plan.with_round([0, *order])
         return total_s

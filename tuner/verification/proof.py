@@ -80,7 +80,7 @@ def _verified(seen: Readings, index: int, stop: int, spread: _Spread) -> Verifie
         return statistics.median(run.metrics[metric] for run in whole or parts)
 
     return Verified(
-        name="runtime only" if role is Role.RUNTIME_ONLY else point.trial.title,
+        name=_name(role, point),
         trial_number=point.trial.number,
         params=dict(point.params),
         full_runs=len(whole) + len(beside),
@@ -107,9 +107,17 @@ def _verified(seen: Readings, index: int, stop: int, spread: _Spread) -> Verifie
     )
 
 
+def _name(role: Role, point: TrialResult) -> str:
+    if role is Role.RUNTIME_ONLY:
+        return "runtime only"
+    return f"default at {point.iterations:,}" if role is Role.STOPPED else point.trial.title
+
+
 def _source(seen: Readings, index: int) -> str:
     """Tell where the accuracy comes from; empty if only from the entrant's own whole runs."""
     plan, words = seen.plan, seen.plan.default.accuracy_from or "its first run"
+    if seen.role(index) is Role.STOPPED:
+        return f"{words} at this stop"
     if not (plan.accuracies and seen.is_default(index)):
         return ""
     if index == 0:
@@ -258,6 +266,8 @@ def _compare(seen: Readings, index: int, stop: int, spread: _Spread) -> Comparis
     ]
     if seen.is_default(index):  # by construction
         gain, accuracy_p = Interval(0.0, 0.0, 0.0), 1.0
+    elif seen.role(index) is Role.STOPPED and (recorded := seen.plan.recorded_stop):
+        gain, accuracy_p = recorded.gain(spread.confidence)
     else:
         gain, accuracy_p = spread.gain(seen.accuracies(index, stop), seen.of_default())
     looks, proven = seen.no_loss(index, stop)

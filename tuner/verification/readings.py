@@ -19,7 +19,7 @@ from tuner.verification.noninferiority import (
     p_of_loss,
     usual_deviation,
 )
-from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Plan
+from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, OF_DEFAULT, Plan
 from tuner.verification.runs import diverged, failed, timed_runs, whole_runs
 
 _ROUNDED = 1 / math.sqrt(12)  # standard deviation of rounding to whole images, in images
@@ -82,7 +82,7 @@ class Readings:
         return [nearest] if timed <= {0, nearest} and self.plan.owes(nearest) else []
 
     def _departure(self, index: int) -> str:
-        if self.role(index) is not Role.RUNTIME_ONLY:
+        if self.role(index) not in OF_DEFAULT:
             return ""
         if index in self.diverged and 0 not in self.diverged:
             return "a run of it diverged"
@@ -151,6 +151,9 @@ class Readings:
         """Return the test accuracies of an entrant over seeds."""
         if self.is_default(index):
             return self.of_default()
+        if self.role(index) is Role.STOPPED:
+            recorded = self.plan.recorded_stop
+            return [*recorded.accuracies] if recorded and not self.departure else []
         return [accuracy for _, accuracy in self.whole(index, stop)]
 
     def groups(self) -> list[list[float]]:
@@ -158,7 +161,11 @@ class Readings:
 
         Earlier stops of a run are no further runs.
         """
-        others = (each for each in range(len(self.rounds)) if not self.is_default(each))
+        others = [
+            each
+            for each in range(len(self.rounds))
+            if not (self.is_default(each) or self.role(each) is Role.STOPPED)
+        ]
         return [self.of_default(), *map(self.accuracies, others)]
 
     def common(self, index: int, stop: int = 0) -> list[tuple[TrialResult, TrialResult]]:
@@ -177,6 +184,8 @@ class Readings:
         """
         if self.role(index) is Role.RUNTIME_ONLY:
             return 1, self.is_default(index)
+        if self.role(index) is Role.STOPPED:  # the reference proves it, see ``recorded_stop``
+            return 1, not self.departure
         if index in self.diverged:
             return 0, False
         if index not in self.plan.tested or (stop and not self.no_loss(index, stop - 1)[1]):
@@ -205,7 +214,7 @@ class Readings:
             return math.inf
         if self.is_default(index):
             return 0.0
-        if self.plan.entrants[index].stops:
+        if self.plan.entrants[index].stops or self.role(index) is Role.STOPPED:
             return self.plan.margin(index) if self.no_loss(index, stop)[1] else math.inf
         looks = self._looks(index) if index in self.plan.tested else self._end(index)
         bounds = (
@@ -230,7 +239,7 @@ class Readings:
         plan = self.plan
         others = [each for each in plan.entrants if each.role is Role.TRADE_OFF]
         if self.role(index) is Role.TRADE_OFF:
-            left = (1 - plan.config.confidence) * 0.5 ** len(plan.tested)
+            left = plan.alpha(len(plan.tested) - 1)
             yield self.accuracies(index), self.of_default(), left / len(others)
 
     def verdict(self, index: int, stop: int = 0) -> bool | None:

@@ -23,13 +23,8 @@ from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.values.verified import Role, Verified
 from tuner.verification.campaign import Aims, Beside, Campaign
 from tuner.verification.finalists import Chances, train_time_s
-from tuner.verification.noninferiority import (
-    LookPlan,
-    Spread,
-    candidate_alpha,
-    usual_deviation,
-)
-from tuner.verification.plan import CANDIDATES, Entrant, Plan, look_counts
+from tuner.verification.noninferiority import LookPlan, Spread, usual_deviation
+from tuner.verification.plan import CANDIDATES, OF_DEFAULT, Entrant, Plan, look_counts
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
 
@@ -140,8 +135,8 @@ class Verification:
         counts = look_counts(plan.config, beside.at_once if beside else 1)
         known = self._seen().of_default()
         grown = 0 if len(plan.accuracies) > 1 or beside else 1
-        alpha = candidate_alpha(1 - plan.config.confidence, self._tested)
-        return LookPlan(tuple(len(known) + grown * each for each in counts), counts, alpha)
+        grown_to = tuple(len(known) + grown * each for each in counts)
+        return LookPlan(grown_to, counts, plan.alpha(self._tested))
 
     @property
     def proven_speedup(self) -> float:
@@ -152,10 +147,12 @@ class Verification:
     def sure_s(self, points: Sequence[TrialResult]) -> float:
         """Return the shortest training time (s) already known to lose no accuracy.
 
-        It is that of a proven configuration, or of the default's own params.
+        It is that of a proven configuration, or of the default's own training.
         """
         plan = self._known
-        same = [] if self._seen().departure else self._aims.runtime_only(plan, points)
+        same: list[Entrant] = []
+        if not self._seen().departure:
+            same = [*self._aims.runtime_only(plan, points), *self._aims.stopped(plan, points)]
         proven_s = train_time_s(plan.default) / self.proven_speedup
         return min([proven_s, *(train_time_s(each.result) for each in same)])
 
@@ -296,14 +293,14 @@ class Verification:
         """Return the undecided entrants of the campaign that is under way."""
         seen = self._seen()
         open_ = [index for index in range(1, len(seen.rounds)) if self._is_open(index, seen)]
-        # the runtime setting waits for others, or for the end
-        others = [each for each in open_ if seen.role(each) is not Role.RUNTIME_ONLY]
+        # the default's own training waits for others, or for the end
+        others = [each for each in open_ if seen.role(each) not in OF_DEFAULT]
         return open_ if others else []
 
     def _is_open(self, index: int, seen: Readings) -> bool:
         """Return whether further rounds of an entrant would tell more."""
         plan, role = self._known, seen.role(index)
-        if role is Role.RUNTIME_ONLY:
+        if role in OF_DEFAULT:
             return plan.owes(index)
         if role not in CANDIDATES:
             return plan.timed_rounds(index) < plan.max_rounds(index)
@@ -323,11 +320,11 @@ class Verification:
         )
 
     def _unsure(self) -> list[int]:
-        """Return the runtime setting and proven entrants whose times may get further rounds."""
+        """Return the default's own training and proven entrants that may get further rounds."""
         plan, seen = self._known, self._seen()
         return [
             index
             for index, each in enumerate(plan.entrants)
             if plan.timed_rounds(index) < plan.max_rounds(index)
-            and (each.role is Role.RUNTIME_ONLY or (each.beside and seen.verdict(index)))
+            and (each.role in OF_DEFAULT or (each.beside and seen.verdict(index)))
         ]
