@@ -506,6 +506,24 @@ def test_trials_run_alone_where_two_at_once_gain_little_or_memory_counts(
     assert search.beside(outcome(1, params)) is None
 
 
+def test_trainings_that_slow_each_other_down_run_one_at_a_time_from_then_on(tmp_path):
+    search = side_by_side(tmp_path)
+    search.tell(_pretend(*ask(search)))
+    pair = [search.next(View(2.0, 60.0, running, default_known=True)) for running in (0, 1)]
+    assert search.lanes == 2
+    first = _pretend(pair[0].number, pair[0].params)
+    seconds = 1.8 * 1.2e-5 * (20 + first.params["batch_size"]) * first.iterations
+    search.tell(dataclasses.replace(
+        first,
+        trial=dataclasses.replace(first.trial, accuracy_only=True),
+        measurement=dataclasses.replace(first.measurement, train_time_s=seconds),
+    ))  # fmt: skip
+    assert isinstance(search.next(View(2.0, 60.0, 1, default_known=True)), Stop), "until it ends"
+    found = search.next(View(2.0, 60.0, 0, default_known=True))
+    assert (search.lanes, found.params["threads"], found.pace_s) == (1, 2, 0.0)
+    assert search.beside(first) is None
+
+
 def test_constraints_bound_what_is_asked(make):
     search = make(constraints=["train_time_s<=0.05"])
     search.tell(_pretend(*ask(search)))

@@ -131,6 +131,19 @@ def test_a_run_of_what_was_never_probed_tells_nothing():
     assert known.pace_s(FAST, 64) == pytest.approx(0.010)
 
 
+def test_trainings_beside_others_tell_how_much_slower_these_are_at_such_batch_sizes():
+    known = probed()
+    assert known.beside_s(FAST, 64) == pytest.approx(known.pace_s(FAST, 64)), "nothing is known"
+    for batch, slower in ((16, 1.1), (17, 1.0), (18, 1.1), (200, 1.5), (256, 1.6), (300, 1.4)):
+        known.add_beside(PaceProbe(FAST, batch, slower * known.pace_s(FAST, batch)))
+    known.add_beside(PaceProbe({"blas": "new", "threads": 1}, 256, 9.0))
+    for batch, slower in ((16, 1.1), (256, 1.5)):
+        assert known.beside_s(FAST, batch) == pytest.approx(slower * known.pace_s(FAST, batch))
+    known = probed()
+    known.add_beside(PaceProbe(FAST, 64, 0.5 * known.pace_s(FAST, 64)))
+    assert known.beside_s(FAST, 64) == pytest.approx(known.pace_s(FAST, 64)), "never faster"
+
+
 def test_it_is_read_back_as_it_was_written():
     known = probed(0.05)
     again = RuntimeMap.from_json(known.to_json())

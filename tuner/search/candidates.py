@@ -215,7 +215,10 @@ class CandidateSource:
         batch = batch_size_of(part)
         beside = lanes > 1 and lossy(part) is None
         composed = self._composition
-        setting = composed.on_one_core(batch) if beside else composed.fastest(part)
+        if beside:
+            setting = composed.on_one_core(batch)
+            return Candidate(part, setting, composed.runtimes.beside_s(setting, batch), length)
+        setting = composed.fastest(part)
         return Candidate(part, setting, composed.runtimes.pace_s(setting, batch), length)
 
     def _in_time(self, candidates: Sequence[Candidate], limit_s: float) -> list[Candidate]:

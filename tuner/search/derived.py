@@ -127,9 +127,10 @@ class Composition:
         if metrics & (_MEMORY | _CPU) or not self.runtimes.probes:
             return 1
         alone, best = self.on_one_core(batch_size), self.settings(batch_size)[0]
-        pace_s = self.runtimes.pace_s
-        gain = cores * pace_s(best, batch_size) / pace_s(alone, batch_size) if alone else 0.0
-        return cores if gain >= _MIN_GAIN else 1
+        if not alone:
+            return 1
+        paces_s = self.runtimes.pace_s(best, batch_size), self.runtimes.beside_s(alone, batch_size)
+        return cores if cores * paces_s[0] / paces_s[1] >= _MIN_GAIN else 1
 
     def on_one_core(self, batch_size: int) -> dict[str, ParamValue]:
         """Return the fastest setting of one thread and process; empty where none was raced."""

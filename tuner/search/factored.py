@@ -81,6 +81,8 @@ class FactoredSearch:
         if not view.running:  # a trial that measures times runs beside no other
             self.lanes = self._at_once(self.study.default)
         beside = self.lanes > 1 and view.running > 0
+        if beside and self._at_once(self.study.default) == 1:
+            return Stop("side by side, trainings turned out to be slower than one at a time")
         if beside and any(map(lossy, self._under_way.values())):
             return Stop("a group that exchanges gradients with a loss trains alone")
         params = self._proposer.propose(
@@ -104,8 +106,7 @@ class FactoredSearch:
             return None
         batch = batch_size_of(point.params)
         setting = self._composition.on_one_core(batch)
-        pace_s = self._race.known.pace_s(setting, batch)
-        train_s = iterations_of(point.params) * pace_s
+        train_s = iterations_of(point.params) * self._race.known.beside_s(setting, batch)
         return SideBySide({**point.params, **setting}, lanes, train_s)
 
     def _race_on(self, view: View) -> Probe:
@@ -159,22 +160,22 @@ class FactoredSearch:
             known.note_failure(setting)
         if not (result.usable and measured and result.trial.curve):
             return
-        if result.trial.accuracy_only:
-            return
         if result.trial.is_default:  # the default's own setting is often an unsteady one
             return
         if measured.train_time_s <= 0:  # a clock may stand still
             return
-        known.add_run(
-            PaceProbe(
-                setting,
-                batch_size_of(result.params),
-                measured.train_time_s / max(result.iterations, 1),
-                measured.peak_memory_bytes,
-                measured.cores_used,
-                measured.sent_bytes / max(result.iterations, 1),
-            )
+        run = PaceProbe(
+            setting,
+            batch_size_of(result.params),
+            measured.train_time_s / max(result.iterations, 1),
+            measured.peak_memory_bytes,
+            measured.cores_used,
+            measured.sent_bytes / max(result.iterations, 1),
         )
+        if result.trial.accuracy_only:
+            known.add_beside(run)
+        else:
+            known.add_run(run)
 
     def _compose(self) -> None:
         self.derived, self.front = [], []

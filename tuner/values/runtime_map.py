@@ -23,6 +23,7 @@ _INTERPOLATION = 0.05  # relative error that a straight line between two batch s
 _UNKNOWN_SPREAD = 0.1  # of the logarithm of a probe, where none was repeated
 _OTHERS = 4  # weight of all settings' noise in that of one setting, in probes
 _Z = 2.2  # Student's t, two-sided 95 %, for about ten probes
+_NEAREST = 3  # trainings beside others that tell how much slower they are
 _MAX_FAILURES = 2
 _WORTH_A_CHANGE = 1.1  # times as fast as all exact settings, for a lossy exchange to be worth it
 # how reasons of faults begin that say nothing of the setting: it is tried again another time
@@ -82,6 +83,7 @@ class RuntimeMap:
         self._spread = 0.0
         self._settings: dict[_Key, dict[str, ParamValue]] = {}
         self._runs: dict[_Key, list[PaceProbe]] = {}
+        self._beside: list[PaceProbe] = []
         self._excess: dict[_Key, list[float]] | None = None
         self._failures: dict[_Key, int] = {}
         self._given_up: list[_Key] = []
@@ -114,6 +116,10 @@ class RuntimeMap:
         """
         self._runs.setdefault(_key(run.setting), []).append(run)
         self._excess = None
+
+    def add_beside(self, run: PaceProbe) -> None:
+        """Add the time of a training that ran beside others, each on a core of its own."""
+        self._beside.append(run)
 
     def note_failure(self, setting: Params) -> None:
         """Count a run that failed with this setting; give the setting up after the second.
@@ -216,6 +222,28 @@ class RuntimeMap:
     def pace_s(self, setting: Params, batch_size: int) -> float:
         """Return the seconds per iteration. Raises ``KeyError`` if it was never probed."""
         return self.probed_s(setting, batch_size) * math.exp(self._expected_excess(setting))
+
+    def beside_s(self, setting: Params, batch_size: int) -> float:
+        """Return the seconds per iteration beside other trainings, each on a core of its own.
+
+        They share caches and memory, so each may be slower than alone, and more so the more images
+        an iteration has. Trainings of the nearest batch sizes tell by how much; before these, it
+        is expected to be as fast as alone.
+
+        Raises:
+            KeyError: If the setting was never probed.
+        """
+        known = [each for each in self._beside if _key(each.setting) in self._probes]
+        known.sort(key=lambda each: abs(math.log(each.batch_size / batch_size)))
+        slower = (
+            statistics.median(
+                each.iteration_s / self.pace_s(each.setting, each.batch_size)
+                for each in known[:_NEAREST]
+            )
+            if known
+            else 1.0
+        )
+        return max(slower, 1.0) * self.pace_s(setting, batch_size)
 
     def surely_s(self, setting: Params, batch_size: int) -> float:
         """Return the estimated seconds per iteration plus one standard error.
