@@ -145,6 +145,16 @@ def test_the_runs_of_the_runtime_setting_tell_the_time_of_the_stop_too(bench):
     assert answers_of(verified).runtime_only.speedup == pytest.approx(2.0, rel=0.01)
 
 
+def test_a_short_stop_shares_the_runs_of_the_runtime_setting_too(folder):  # noqa: F811
+    reference = recorded(it3200=STEADY, it1600=STEADY[::-1])
+    bench = StoppedBench(folder, RUNTIME, derived_at(1600), reference=reference)
+    assert sorted(map(str, bench.run(bench.round(last=True)))) == ["0", "runtime"]
+    while trials := bench.round(last=True):
+        bench.run(trials)
+    found = next(each for each in bench.verification.summary() if each.role is Role.STOPPED)
+    assert (found.full_runs, found.rate_runs, found.rate_share) == (0, 6, pytest.approx(0.625))
+
+
 def test_without_a_faster_setting_the_stop_runs_at_the_default_s_own(folder):  # noqa: F811
     bench = StoppedBench(folder, reference=REFERENCE)
     assert sorted(map(str, [t.params["iterations"] for t in bench.round(last=True)])) == [

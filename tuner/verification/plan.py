@@ -280,7 +280,8 @@ class Plan:
             Role.STOPPED: True,
             Role.TRADE_OFF: before > 0,
         }.get(entrant.role, entrant.beside is not None)
-        if time_s <= self.config.long_s or not only_rate:
+        short = time_s <= self.config.long_s and entrant.role is not Role.STOPPED
+        if short or not only_rate:
             return 1.0
         return min(1.0, max(self.config.rate_share, self.config.min_rate_s / max(time_s, _MIN_S)))
 

@@ -71,8 +71,9 @@ def _verified(seen: Readings, index: int, stop: int, spread: _Spread) -> Verifie
     entrant, role = seen.plan.entrants[index], seen.role(index)
     point, rounds = entrant.points[stop], seen.rounds[index][stop]
     accuracies = seen.accuracies(index, stop)
-    whole = [run for run in rounds.values() if run.trial.share == 1]
-    parts = [run for run in rounds.values() if run.trial.share < 1]
+    # the reference tells the accuracy of a stop, so all its runs are for the rate
+    whole = [run for run in rounds.values() if run.trial.share == 1 and role is not Role.STOPPED]
+    parts = [run for run in rounds.values() if run not in whole]
     beside = [run for _, run in seen.whole_runs[index][stop] if run.trial.accuracy_only]
     logs = [math.log(_time(run)) for run in rounds.values()]
 
