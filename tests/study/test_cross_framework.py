@@ -158,7 +158,9 @@ def test_a_report_that_mlflow_has_not_got_is_sent_by_the_same_call(
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_was_measured_and_the_same_call_goes_on(cross, home, monkeypatch):
+def test_ctrl_c_keeps_what_was_measured_and_the_same_call_goes_on(
+    cross, home, monkeypatch, capsys
+):
     from tuner.study import cross_framework
 
     turns = iter([cross_framework.tune, None])
@@ -174,6 +176,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_same_call_goes_on(cross, home, m
         with pytest.raises(KeyboardInterrupt):
             tune_frameworks(cross)
     (path,) = home.glob(f"{CROSS}/*/report/front.json")
+    assert f"the report of what was measured is in {path.parent}" in capsys.readouterr().err
     front = json.loads(path.read_text())
     assert not front["complete"]
     assert {each["framework"]: each["reason"] for each in front["left_out"]}["brisk"] == (

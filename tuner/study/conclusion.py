@@ -114,6 +114,8 @@ class Conclusion:
             description="\n\n".join(headline(result)),
         )
         parts.folder.save(tracked=tracked)
+        if not result.complete:
+            parts.progress.message(f"the report of what was measured is in {folder}")
         if not tracked:
             parts.progress.message(
                 f"MLflow has not got all of study {parts.folder.path.name}; its report is in "

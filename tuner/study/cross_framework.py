@@ -227,6 +227,8 @@ class _CrossStudy:
                 metrics=cross_metrics(result),
                 description="\n\n".join(cross_lines(result)),
             )
+            if not complete:
+                shown.message(f"the report of what was measured is in {files[0].parent}")
             if not tracked:
                 shown.message(
                     f"MLflow has not got this report, which is in {files[0].parent}; the same "
