@@ -16,7 +16,6 @@ from tuner.values.results import least_of_interest
 _NEARLY = 0.9  # of the worth; less would prolong trainings beyond what is of interest
 _BESIDE = 0.25  # weight of the front's gain where there is an aim
 _TURN = 0.5  # of the time limit, added to a trial's own cost: few more will follow it
-_WORTH_A_START = 0.5  # of the greatest worth; a start point worth less waits
 _Array = np.typing.NDArray[np.float64]
 
 
@@ -99,7 +98,8 @@ class Proposer:
     def _row(self, candidates: Candidates, worth: _Array) -> int:
         """Return the row to train: that of a start point first, else the one worth most.
 
-        Start points that the search space does not name must be nearly worth it.
+        Start points that the search space names come before all others, and those that are worth
+        nothing, such as too long ones, are left out.
 
         Args:
             candidates: The candidates.
@@ -109,9 +109,8 @@ class Proposer:
         for each in starts:
             if candidates.members[each].part in self._wished:
                 return each
-        row = int(np.argmax(worth))
-        start = max(starts, key=lambda each: float(worth[each]), default=row)
-        return start if worth[start] >= _WORTH_A_START * worth[row] else row
+        worthy = [each for each in starts if worth[each] > 0]
+        return max(worthy or range(len(worth)), key=lambda each: float(worth[each]))
 
     def _gains(
         self, known: Known, candidates: Candidates, mean: _Array, deviation: _Array
