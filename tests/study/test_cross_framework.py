@@ -163,6 +163,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_same_call_goes_on(
 ):
     from tuner.study import cross_framework
 
+    cross = dataclasses.replace(cross, progress="plain")
     turns = iter([cross_framework.tune, None])
 
     def tune(*words):
