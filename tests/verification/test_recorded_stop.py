@@ -130,6 +130,10 @@ def test_the_runs_of_the_runtime_setting_tell_the_time_of_the_stop_too(bench):
     ran = bench.run(bench.round(last=True))
     assert bench.roles() == [Role.RUNTIME_ONLY, Role.STOPPED]
     assert sorted(map(str, ran)) == ["0", "runtime"], "one run for both"
+    assert bench.verification.describe() == (
+        "trial 0 at 10,000 (runtime only), trial 0 at 3,200 (default stopped) against the "
+        "default, round 1"
+    )
     while trials := bench.round(last=True):
         bench.run(trials)
     verified = bench.verification.summary()

@@ -189,10 +189,12 @@ class Verification:
         """Describe what the round under way verifies, in a few words."""
         plan = self._known
         order = plan.rounds[-1] if plan.rounds else ()
+        told = {*order}
+        if 0 in order:  # times are compared, which hold for others of the same pace too
+            told = {each for index in order for each in plan.of_its_pace(index)}
         names = ", ".join(
             f"{plan.entrants[index].result.trial.title} ({plan.entrants[index].role.value})"
-            for index in sorted({*order})
-            if index
+            for index in sorted(told - {0})
         )
         what = f"{names} against the default" if 0 in order else f"accuracy of {names}"
         stops = plan.entrants[order[0]].iterations[1:] if order and 0 not in order else ()
