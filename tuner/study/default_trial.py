@@ -192,7 +192,9 @@ class DefaultTrial:
             runs=(run_of(result),),
             quality=result.quality,
         )
-        otherwise = own.departure(result.trial.seed, known.result.checkpoints, self._images)
+        otherwise = own.departure(
+            result.trial.seed, known.result.checkpoints, self._images, elsewhere=True
+        )
         if otherwise:
             words = f"Its training differs at another runtime setting: {otherwise}."
             return dataclasses.replace(known, words=" ".join(filter(None, [known.words, words])))
