@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.verification.test_rounds import AMPLE, RUNTIME, Bench, folder  # noqa: F401
+from tests.verification.test_rounds import RUNTIME, Bench
 from tests.verify_samples import (
     DEFAULT,
     LONG,
@@ -113,7 +113,7 @@ def derived_at(iterations, setting=RUNTIME):
 
 
 @pytest.fixture
-def bench(folder):  # noqa: F811
+def bench(folder):
     return StoppedBench(folder, RUNTIME, derived_at(3200), reference=REFERENCE)
 
 
@@ -149,7 +149,7 @@ def test_the_runs_of_the_runtime_setting_tell_the_time_of_the_stop_too(bench):
     assert answers_of(verified).runtime_only.speedup == pytest.approx(2.0, rel=0.01)
 
 
-def test_a_short_stop_shares_the_runs_of_the_runtime_setting_too(folder):  # noqa: F811
+def test_a_short_stop_shares_the_runs_of_the_runtime_setting_too(folder):
     reference = recorded(it3200=STEADY, it1600=STEADY[::-1])
     bench = StoppedBench(folder, RUNTIME, derived_at(1600), reference=reference)
     assert sorted(map(str, bench.run(bench.round(last=True)))) == ["0", "runtime"]
@@ -159,7 +159,7 @@ def test_a_short_stop_shares_the_runs_of_the_runtime_setting_too(folder):  # noq
     assert (found.full_runs, found.rate_runs, found.rate_share) == (0, 6, pytest.approx(0.625))
 
 
-def test_without_a_faster_setting_the_stop_runs_at_the_default_s_own(folder):  # noqa: F811
+def test_without_a_faster_setting_the_stop_runs_at_the_default_s_own(folder):
     bench = StoppedBench(folder, reference=REFERENCE)
     assert sorted(map(str, [t.params["iterations"] for t in bench.round(last=True)])) == [
         "10000",
@@ -168,7 +168,7 @@ def test_without_a_faster_setting_the_stop_runs_at_the_default_s_own(folder):  #
     assert bench.roles() == [Role.STOPPED]
 
 
-def test_a_limit_may_forbid_the_stop_and_a_goal_may_not_ask_for_it(folder):  # noqa: F811
+def test_a_limit_may_forbid_the_stop_and_a_goal_may_not_ask_for_it(folder):
     assert Bench(folder, reference=REFERENCE, limits=["accuracy>=0.999"]).round(last=True) == []
     assert Bench(folder, reference=REFERENCE, goal="accuracy").round(last=True) == []
 

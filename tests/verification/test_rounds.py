@@ -147,12 +147,6 @@ class Bench:
         return [Role(each["role"]) for each in kept]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    with contextlib.closing(StudyFolder(tmp_path / "study")) as opened:
-        yield opened
-
-
 # -- who ----------------------------------------------------------------------------------------
 
 
