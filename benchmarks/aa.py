@@ -22,7 +22,8 @@ from tuner.config.schema import VerifyConfig
 from tuner.trials.session import run_trial
 from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.values.verified import Comparison, Role
-from tuner.verification.plan import Entrant, Plan
+from tuner.verification.entrant import Entrant
+from tuner.verification.plan import Plan
 from tuner.verification.proof import summarize
 
 ITERATIONS = 300

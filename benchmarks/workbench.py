@@ -30,7 +30,8 @@ from tuner.values.errors import TunerError
 from tuner.values.params import Params
 from tuner.values.results import StudyResult
 from tuner.values.space import SearchSpace
-from tuner.verification.plan import Entrant, Plan
+from tuner.verification.entrant import Entrant
+from tuner.verification.plan import Plan
 
 MODEL = "lenet"
 

@@ -13,7 +13,8 @@ from tuner.config.schema import VerifyConfig
 from tuner.convergence.references import Accuracies, Reference, ReferenceRun
 from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult
 from tuner.values.verified import Role
-from tuner.verification.plan import Entrant, Plan
+from tuner.verification.entrant import Entrant
+from tuner.verification.plan import Plan
 
 SHORT = VerifyConfig(long_s=1e6)
 """Nothing is long: every run is whole."""

@@ -22,7 +22,8 @@ from tuner.config.schema import VerifyConfig
 from tuner.values.pareto import find_objective
 from tuner.values.trial import SideBySide, TrialKind, TrialStatus
 from tuner.values.verified import Role
-from tuner.verification.plan import Entrant, Plan
+from tuner.verification.entrant import Entrant
+from tuner.verification.plan import Plan
 
 GOALS = [find_objective("accuracy"), find_objective("train_time_s")]
 

@@ -30,8 +30,8 @@ from tests.verify_samples import (
 from tuner.config.schema import VerifyConfig
 from tuner.values.trial import SideBySide, TrialStatus
 from tuner.values.verified import Role, answers_of
+from tuner.verification.entrant import Entrant
 from tuner.verification.noninferiority import Spread, p_of_loss, usual_deviation
-from tuner.verification.plan import Entrant
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
 

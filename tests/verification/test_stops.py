@@ -12,7 +12,7 @@ from tests.report_samples import make_result
 from tests.verify_samples import SEEDS, make_plan, run_of
 from tuner.values.trial import Checkpoint, SideBySide, TrialStatus
 from tuner.values.verified import Role
-from tuner.verification.plan import Entrant
+from tuner.verification.entrant import Entrant
 from tuner.verification.readings import Readings
 from tuner.verification.stops import at_stop, earlier_stops, same_training
 

@@ -10,6 +10,7 @@ from tuner.config.schema import Constraint, TuneConfig
 from tuner.values.pareto import Objective
 from tuner.values.trial import SideBySide, TrialResult
 from tuner.values.verified import Role
+from tuner.verification.entrant import CANDIDATES, Entrant
 from tuner.verification.finalists import (
     MIN_CHANCE,
     Chances,
@@ -20,7 +21,7 @@ from tuner.verification.finalists import (
     train_time_s,
     worthy_front,
 )
-from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, Entrant, Plan, most_rounds
+from tuner.verification.plan import MIN_ROUNDS, Plan, most_rounds
 from tuner.verification.readings import Readings
 from tuner.verification.stops import earlier_stops
 

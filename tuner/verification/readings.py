@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tuner.values.trial import TrialResult
 from tuner.values.verified import Role
+from tuner.verification.entrant import CANDIDATES, OF_DEFAULT
 from tuner.verification.noninferiority import (
     Spread,
     chance_of_proof,
@@ -19,7 +20,7 @@ from tuner.verification.noninferiority import (
     p_of_loss,
     usual_deviation,
 )
-from tuner.verification.plan import CANDIDATES, MIN_ROUNDS, OF_DEFAULT, Plan
+from tuner.verification.plan import MIN_ROUNDS, Plan
 from tuner.verification.runs import diverged, failed, timed_runs, whole_runs
 
 _ROUNDED = 1 / math.sqrt(12)  # standard deviation of rounding to whole images, in images

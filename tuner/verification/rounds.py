@@ -22,9 +22,10 @@ from tuner.values.pareto import Objective
 from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.values.verified import Role, Verified
 from tuner.verification.campaign import Aims, Beside, Campaign
+from tuner.verification.entrant import CANDIDATES, OF_DEFAULT, Entrant
 from tuner.verification.finalists import Chances, train_time_s
 from tuner.verification.noninferiority import LookPlan, Spread, usual_deviation
-from tuner.verification.plan import CANDIDATES, OF_DEFAULT, Entrant, Plan, look_counts
+from tuner.verification.plan import Plan, look_counts
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
 
