@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzzing import examples
-from tuner.config.composing import compose
+from tuner.config.composing import compose, run_each
 from tuner.config.schema import TuneConfig
 from tuner.config.validation import validate
 from tuner.values.errors import CompositionError, TunerError
@@ -30,6 +30,12 @@ def test_what_is_no_setting_is_refused_in_one_line(word, said):
     with pytest.raises(CompositionError, match=said) as refused:
         compose([word])
     assert "\n" not in str(refused.value)
+
+
+def test_without_words_a_study_has_the_defaults():
+    composed = []
+    run_each([], composed.append)
+    assert composed == [compose([])]
 
 
 def test_the_cluster_may_be_named_by_its_variable(monkeypatch):

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def run_each(words: Sequence[str], run: Callable[[TuneConfig], None]) -> None:
     """
     import hydra
 
-    for word, value in zip(words, [*words[1:], ""], strict=True):
+    for word, value in pairwise([*words, ""]):
         if word in ("--cfg", "-c") and value not in _PARTS:  # Hydra would print its usage
             raise CompositionError(f"{word} must be one of {', '.join(_PARTS)}, got {value!r}")
     _store_types()
