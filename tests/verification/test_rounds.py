@@ -99,8 +99,8 @@ class Bench:
     def round(self, left_s=AMPLE, *, last=False):
         return self.verification.next_round(self.points, self.likely, left_s, last=last)
 
-    def reserve_s(self):
-        return self.verification.reserve_s(self.points, self.likely)
+    def reserve_s(self, left_s=AMPLE):
+        return self.verification.reserve_s(self.points, self.likely, left_s)
 
     def number(self, trial):
         """Of the search trial that a run verifies."""
@@ -214,7 +214,7 @@ def test_before_the_default_is_known_there_is_nothing_to_do(folder):
     fresh = Verification(TuneConfig(), folder, GOALS, [], LEARNS_BY, 10_000, 100)
     assert fresh.pending() == []
     assert fresh.next_round([BEST], lambda points: [1.0], AMPLE, last=True) == []
-    assert fresh.reserve_s([BEST], lambda points: [1.0]) == 0.0
+    assert fresh.reserve_s([BEST], lambda points: [1.0], AMPLE) == 0.0
     assert (fresh.summary(), fresh.notes(), fresh.open) == ((), (), False)
 
 
@@ -614,6 +614,18 @@ def test_if_the_best_takes_too_long_the_next_is_taken(folder):
     bench.chances = {6: 0.99, 5: 0.16}
     need_s = bench.reserve_s()
     assert 5 in bench.run(bench.round(left_s=need_s / 2))
+
+
+def test_the_search_leaves_time_for_a_long_candidate_while_nothing_is_proven(folder):
+    slow = make_result(6, 0.9905, 80.0, batch_size=16)
+    bench = Bench(folder, slow, at_once=2)
+    bench.config = dataclasses.replace(bench.config, budget=BudgetConfig(time_s=200.0))
+    bench.chances[6] = 0.9
+    bench.resume()
+    assert bench.round(left_s=150.0) == [], "it takes more than a campaign's share"
+    reserved = bench.reserve_s(left_s=150.0)
+    assert bench.reserve_s(left_s=100.0) < reserved < 150.0, "later there is no time for it"
+    assert bench.run(bench.round(left_s=reserved, last=True)) == [6, 6]
 
 
 def test_what_was_begun_has_its_least_rounds_and_no_more_beyond_the_time(folder):

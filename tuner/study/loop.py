@@ -207,18 +207,22 @@ class StudyLoop:
 
     def _left_s(self) -> float:
         """Return the seconds left to search before verification needs its time."""
-        return self._schedule.left_s(self._folder.elapsed_s) - self._reserve_s()
+        return self._budget_left_s - self._reserve_s()
+
+    @property
+    def _budget_left_s(self) -> float:
+        return self._schedule.left_s(self._folder.elapsed_s)
 
     def _reserve_s(self) -> float:
         """Return the seconds that verification needs next; until known, a share of the budget."""
         if self.known is None or not self.leads:
             return self._schedule.verify_s
-        return self._verification.reserve_s(self.points, self._chances)
+        return self._verification.reserve_s(self.points, self._chances, self._budget_left_s)
 
     def _again(self) -> bool:
         """Return whether there is time to search and verify again after the next campaign."""
-        left_s = self._schedule.left_s(self._folder.elapsed_s)
-        return self._schedule.allows(self._begun(), left_s - 2 * self._reserve_s())
+        left_s = self._budget_left_s - 2 * self._reserve_s()
+        return self._schedule.allows(self._begun(), left_s)
 
     def _view(self, running: int) -> View:
         left_s = self._left_s()
@@ -303,8 +307,9 @@ class StudyLoop:
     # -- verification ---------------------------------------------------------------------------
 
     def _round(self, *, last: bool) -> list[Trial]:
-        left_s = self._schedule.left_s(self._folder.elapsed_s)
-        return self._verification.next_round(self.points, self._chances, left_s, last=last)
+        return self._verification.next_round(
+            self.points, self._chances, self._budget_left_s, last=last
+        )
 
     def _run_round(self, trials: Sequence[Trial]) -> None:
         self._show("verify", self._verification.describe())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tuner.config.schema import Constraint, TuneConfig
 from tuner.values.pareto import Objective
@@ -30,6 +31,7 @@ Beside = Callable[[TrialResult], SideBySide | None]
 
 _FOR_TRADE_OFFS = 0.15  # of the time left, at most, for trade-offs while the search continues
 _SECOND_CHANCE = 1.5  # times the time that is reserved, for another candidate if the first fails
+_SLACK = 1.1  # times what the last campaign is expected to take
 _OVERTIME = 0.25  # of the budget, for verification beyond it while nothing is proven
 _MIN_OVERTIME_S = 15.0  # the same where the budget is very small
 
@@ -100,8 +102,23 @@ class Campaign:
     def _overtime_s(self) -> float:
         return 0.0 if self._seen.has_proven else self._aims.overtime_s
 
-    def reserve_s(self) -> float:
-        """Return the seconds to reserve for the campaign, without trade-offs."""
+    def reserve_s(self, left_s: float) -> float:
+        """Return the seconds to reserve for the campaign, without trade-offs.
+
+        The last campaign may take all the time that is left. While nothing is proven, so much is
+        reserved that the best candidate can be verified, however long it trains.
+
+        Args:
+            left_s: Seconds left of the study's budget.
+        """
+        usual_s, overtime_s = self._usual_reserve_s(), self._overtime_s
+        last = self._picked(left_s + overtime_s) if overtime_s else []
+        if any(each.role in CANDIDATES for each in last):
+            return max(usual_s, _SLACK * self._cost_s(last) - overtime_s)
+        return usual_s
+
+    def _usual_reserve_s(self) -> float:
+        """Return the seconds to reserve for a campaign while the search can go on after it."""
         picked = self._picked(self._aims.while_searching_s)
         if not (picked or self._plan.rounds):  # every study verifies something
             return self._cost_s(self._least())
@@ -187,7 +204,7 @@ class Campaign:
         picked = self._of_default(max_s, in_parts=last)
         if self._cost_s(picked) > max_s:
             return []
-        for each in self._candidates():
+        for each in self._candidates:
             entrant = self._entrant(each)
             if self._cost_s([*picked, entrant]) <= max_s:
                 return [*picked, entrant]
@@ -230,8 +247,9 @@ class Campaign:
         assert beside is not None
         return max(1, int(left_s / plan.cost_s((index,) * beside.at_once)))
 
+    @cached_property
     def _candidates(self) -> list[TrialResult]:
-        """Return points that promise what is sought beyond what is proven, the best first."""
+        """Points that promise what is sought beyond what is proven, the best first."""
         for_speed = self._aims.config.goal == "no_loss"
         return promising(
             self._points,

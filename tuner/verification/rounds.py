@@ -210,16 +210,17 @@ class Verification:
         done = {each.trial.number for each in self._runs()}
         return [each for each in self._plan.trials() if each.number not in done]
 
-    def reserve_s(self, points: Sequence[TrialResult], chances: Chances) -> float:
+    def reserve_s(self, points: Sequence[TrialResult], chances: Chances, left_s: float) -> float:
         """Return the seconds to reserve for the next campaign, without trade-offs.
 
         Args:
             points: All points that may be verified.
             chances: Estimates the chances of the points.
+            left_s: Seconds left of the study's budget.
         """
         if self._plan is None or not self._config.verify.finalists:
             return 0.0
-        return self._campaign(points, chances).reserve_s()
+        return self._campaign(points, chances).reserve_s(left_s)
 
     def next_round(
         self, points: Sequence[TrialResult], chances: Chances, left_s: float, *, last: bool
