@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 _PARTS = ("job", "hydra", "all")
 """What Hydra's ``--cfg`` shows."""
+_KINDS = {
+    "converted to Float": "a number",
+    "converted to Integer": "a whole number",
+    "not a valid bool": "true or false",
+    "not a ListConfig": "a list such as [this,that]",
+}
+"""What a setting must be, by what OmegaConf says of a wrong value."""
 
 
 def compose(words: Sequence[str]) -> TuneConfig:
@@ -206,6 +213,10 @@ def _explain(error: Exception) -> str:
     unknown = re.match(r"Could not override '([^']+)'", str(error))
     if unknown:
         return _unknown_setting(unknown[1])
+    given = re.match(r"Error merging override \+*([^=]+)=(.*)", str(error))
+    kind = next((kind for said, kind in _KINDS.items() if said in str(error.__cause__)), "")
+    if given and kind:
+        return f"{given[1]} must be {kind}, got {given[2]!r}"
     wanted = getattr(error, "missing_cfg_file", None)
     options = list(getattr(error, "options", None) or [])
     if wanted and options:
