@@ -617,15 +617,21 @@ def test_if_the_best_takes_too_long_the_next_is_taken(folder):
 
 
 def test_the_search_leaves_time_for_a_long_candidate_while_nothing_is_proven(folder):
-    slow = make_result(6, 0.9905, 80.0, batch_size=16)
+    slow = make_result(6, 0.9905, 90.0, batch_size=16)
     bench = Bench(folder, slow, at_once=2)
-    bench.config = dataclasses.replace(bench.config, budget=BudgetConfig(time_s=200.0))
     bench.chances[6] = 0.9
-    bench.resume()
-    assert bench.round(left_s=150.0) == [], "it takes more than a campaign's share"
-    reserved = bench.reserve_s(left_s=150.0)
-    assert bench.reserve_s(left_s=100.0) < reserved < 150.0, "later there is no time for it"
-    assert bench.run(bench.round(left_s=reserved, last=True)) == [6, 6]
+
+    def reserved(budget_s, left_s):
+        budget = BudgetConfig(time_s=budget_s)
+        bench.config = dataclasses.replace(bench.config, budget=budget)
+        bench.resume()
+        return bench.reserve_s(left_s)
+
+    usual_s = reserved(200.0, left_s=195.0)  # it would leave too little to search
+    last_s = reserved(260.0, left_s=195.0)
+    assert usual_s == reserved(260.0, left_s=10.0) < last_s < 195.0, "too late for it"
+    assert bench.round(left_s=last_s) == [], "it takes more than a campaign's share"
+    assert bench.run(bench.round(left_s=last_s, last=True)) == [6, 6]
 
 
 def test_what_was_begun_has_its_least_rounds_and_no_more_beyond_the_time(folder):

@@ -31,7 +31,8 @@ Beside = Callable[[TrialResult], SideBySide | None]
 
 _FOR_TRADE_OFFS = 0.15  # of the time left, at most, for trade-offs while the search continues
 _SECOND_CHANCE = 1.5  # times the time that is reserved, for another candidate if the first fails
-_SLACK = 1.1  # times what the last campaign is expected to take
+_FOR_LAST = 0.5  # of the budget, at most, for a last campaign that ends the search
+_SLACK = 1.1  # times what that is expected to take
 _OVERTIME = 0.25  # of the budget, for verification beyond it while nothing is proven
 _MIN_OVERTIME_S = 15.0  # the same where the budget is very small
 
@@ -105,14 +106,15 @@ class Campaign:
     def reserve_s(self, left_s: float) -> float:
         """Return the seconds to reserve for the campaign, without trade-offs.
 
-        The last campaign may take all the time that is left. While nothing is proven, so much is
-        reserved that the best candidate can be verified, however long it trains.
+        While nothing is proven, a last campaign may take half of the budget and the overtime. So
+        much is reserved that the best candidate of that length can be verified.
 
         Args:
             left_s: Seconds left of the study's budget.
         """
         usual_s, overtime_s = self._usual_reserve_s(), self._overtime_s
-        last = self._picked(left_s + overtime_s) if overtime_s else []
+        most_s = min(left_s, _FOR_LAST * self._aims.config.budget.time_s) + overtime_s
+        last = self._picked(most_s) if overtime_s else []
         if any(each.role in CANDIDATES for each in last):
             return max(usual_s, _SLACK * self._cost_s(last) - overtime_s)
         return usual_s
