@@ -512,6 +512,14 @@ def test_what_makes_five_times_the_default_s_errors_is_no_front():
     assert view.hidden == 3
 
 
+def test_a_default_without_a_single_error_is_drawn_at_the_top():
+    trials = (make_result(0, 1.0, 100.0), make_result(1, 1.0, 20.0))
+    view = view_front(make_study(trials=trials, verified=()))
+    assert view.floor == 99.5
+    assert [view.spot(each.x, each.y)[1] for each in view.points] == pytest.approx([1.0, 1.0])
+    assert view.spot(view.points[0].x, view.floor)[1] < 0.5
+
+
 def test_what_is_no_accuracy_is_drawn_as_it_is():
     view = view_front(make_study(objectives=objectives("peak_memory_mb", "train_time_s")))
     assert view.scale.is_linear

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.report_samples import make_failed, make_result, make_study, make_verified_points
 from tuner.values.pareto import find_objective
-from tuner.values.results import front_of, hypervolume_over_time
+from tuner.values.results import front_of, hypervolume_over_time, least_of_interest
 from tuner.values.trial import Interval, TrialStatus
 from tuner.values.verified import Answers, Comparison, Role, answers_of
 
@@ -166,3 +166,8 @@ def test_a_study_counts_what_was_thrown_away():
     study = make_study()
     assert study.discarded == 1
     assert study.front == front_of(study.trials, study.objectives)
+
+
+@pytest.mark.parametrize(("accuracy", "least"), [(0.99, 0.95), (0.8, 0.0), (1.0, 0.995)])
+def test_what_errs_five_times_as_often_as_the_default_is_of_no_interest(accuracy, least):
+    assert least_of_interest(accuracy) == pytest.approx(least), "0.1 % errors where it makes none"

@@ -191,6 +191,7 @@ def view_front(result: StudyResult) -> FrontView:
         if place_x is not None and place_y is not None
     ]
     heights = [*(each.y for each in points), *(each.y.high for each in verified)]
+    heights += [] if floor is None else [floor]
     scale = error_scale(heights) if is_accuracy(y) else LINEAR
     y_range = _focus(points, verified, scale, floor, y)
     places = [*(each.x for each in points), *(each.x.low for each in verified)]

@@ -9,7 +9,7 @@ from tuner.values.exchange import Lossy
 from tuner.values.groups import Group, groups
 from tuner.values.params import batch_size_of
 from tuner.values.pareto import Objective, hypervolume, pareto_front
-from tuner.values.quality import ACCURACY, Quality
+from tuner.values.quality import ACCURACY, MIN_ERROR, Quality
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.trial import TrialResult
 from tuner.values.verified import Answers, Verified, answers_of
@@ -218,7 +218,8 @@ def least_of_interest(default_accuracy: float, quality: Quality = ACCURACY) -> f
         default_accuracy: The default's.
         quality: What both are scores of.
     """
-    return quality.score_of_error(_POOR * quality.error(default_accuracy))
+    # a default that makes no error, on a few images, would leave nothing else to be seen
+    return quality.score_of_error(_POOR * max(quality.error(default_accuracy), MIN_ERROR))
 
 
 def timed(
