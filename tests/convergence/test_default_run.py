@@ -59,6 +59,48 @@ def test_rounding_is_no_departure(shift):
     assert judge(make_part(shift), REFERENCE, "", IMAGES).whole
 
 
+def scattered(part, by=0.004):
+    """The same part with its looks higher by 0 to twice ``by``, in turn."""
+    looks = tuple(
+        dataclasses.replace(each, val_accuracy=each.val_accuracy + 2 * by * (place % 2))
+        for place, each in enumerate(part.checkpoints)
+    )
+    return dataclasses.replace(part, checkpoints=looks)
+
+
+def test_what_rounding_alone_leads_elsewhere_is_completed_by_the_reference():
+    part = scattered(make_part())
+    assert not judge(part, REFERENCE, "", IMAGES).whole, "trained at the recording's own setting"
+    known = judge(part, REFERENCE, "", IMAGES, make_part)
+    assert known.accuracies == SEEDS
+    assert known.result.test_accuracy == pytest.approx(0.99)
+    assert "matched the recording at the runtime setting of the recording" in known.words
+    assert "rounding leads it elsewhere: its validation accuracy is +0.40 points" in known.words
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        make_failed(1, TrialStatus.CRASHED, "exit 1"),
+        make_part(0.003),
+        make_part(reached=100),
+        scattered(make_part()),
+    ],
+    ids=["failed", "shifted", "short", "scattered"],
+)
+def test_a_reference_that_is_not_followed_at_its_own_setting_either_is_not_used(again):
+    known = judge(scattered(make_part()), REFERENCE, "", IMAGES, lambda: again)
+    assert not known.whole
+    assert known.words.startswith("the recorded reference is not used: its validation accuracy")
+
+
+def test_one_that_is_shifted_at_its_own_setting_is_not_trained_again():
+    def again():
+        raise AssertionError
+
+    assert not judge(make_part(0.005), REFERENCE, "", IMAGES, again).whole
+
+
 def test_of_a_version_that_was_not_recorded_nothing_is_known():
     other = dataclasses.replace(make_part(), versions={"caffe": "1.1"})
     known = judge(other, REFERENCE, "", IMAGES)

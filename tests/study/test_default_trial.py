@@ -11,7 +11,7 @@ from tests.report_samples import make_result
 from tuner.cli.commands import run_command
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import BudgetConfig, SearchConfig, VerifyConfig
-from tuner.convergence.references import Accuracies, Reference, ReferenceRun
+from tuner.convergence.references import Accuracies, Reference
 from tuner.progress import StudyProgress
 from tuner.race.machine import MachineRace
 from tuner.study.baseline import BaselineCache
@@ -116,20 +116,25 @@ def test_a_study_takes_the_accuracy_of_the_reference_and_its_own_time(long, reco
     assert again.reference == result.reference
 
 
-def test_a_reference_that_is_wrong_is_noticed_not_used_and_said(long, recorded, home):
-    # of so few images a shift must be larger to be seen than of the usual thousands
-    shifted = tuple(
-        ReferenceRun(
-            run.seed,
-            tuple(
-                Accuracies(each.iteration, each.val_accuracy - 0.02, each.test_accuracy - 0.02)
+def shifted(reference, by):
+    """The reference with all its accuracies higher by that much."""
+    runs = tuple(
+        dataclasses.replace(
+            run,
+            looks=tuple(
+                Accuracies(each.iteration, each.val_accuracy + by, each.test_accuracy + by)
                 for each in run.looks
             ),
         )
-        for run in recorded.runs
+        for run in reference.runs
     )
+    return dataclasses.replace(reference, runs=runs)
+
+
+def test_a_reference_that_is_wrong_is_noticed_not_used_and_said(long, recorded, home):
+    # of so few images a shift must be larger to be seen than of the usual thousands
     path = home / "references" / "long-digits-default.json"
-    path.write_text(dataclasses.replace(recorded, runs=shifted).to_json())
+    path.write_text(shifted(recorded, -0.02).to_json())
     result = tune(long)
     assert "the recorded reference is not used" in result.reference
     assert "points from the recorded curve" in result.reference
@@ -137,6 +142,32 @@ def test_a_reference_that_is_wrong_is_noticed_not_used_and_said(long, recorded, 
     # its whole training is held against its first part closely, as one seed allows
     (whole,) = (home / "studies").glob("*/trials/reference-0000/result.json")
     assert TrialResult.from_json(whole.read_text()).trial.seed == result.trials[0].trial.seed
+
+
+@pytest.fixture
+def chaotic(long, tmp_path):
+    """The same where rounding at another runtime setting leads a training elsewhere."""
+    tree = tmp_path / "chaotic"
+    words = {
+        "+ noise.gauss(0, 0.0005)": "- 0.2 * noise.random()",
+        "Random(trial.seed)": "Random(f'{trial.seed} {trial.blas}')",
+    }
+    copy_framework(tree, "long", **words, **LONG)
+    return dataclasses.replace(
+        long, framework=load_framework("long", str(tree)), framework_path=str(tree)
+    )
+
+
+def test_a_first_part_that_rounding_leads_elsewhere_is_repeated_as_recorded(chaotic, home):
+    record_reference(chaotic, 3, home / "references", StudyProgress())
+    result = tune(chaotic)
+    assert "at the runtime setting of the recording" in result.reference
+    assert result.trials[0].accuracy_from == "reference of 3 seeds"
+    assert result.trials[0].params["blas"] == "slow"
+    (path,) = (home / "studies").glob("*/trials/reference-0001/result.json")
+    repeated = TrialResult.from_json(path.read_text())
+    assert repeated.params["blas"] == "fast"
+    assert repeated.iterations < 20_000
 
 
 def test_where_nothing_is_raced_a_wrong_reference_leaves_the_whole_default_to_be_trained(

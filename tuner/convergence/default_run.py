@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner.convergence.references import Reference
@@ -66,7 +67,11 @@ class KnownDefault:
 
 
 def judge(
-    result: TrialResult, reference: Reference | None, refusal: str, images: int
+    result: TrialResult,
+    reference: Reference | None,
+    refusal: str,
+    images: int,
+    again: Callable[[], TrialResult | None] = lambda: None,
 ) -> KnownDefault:
     """Return what is known of the default after trial 0.
 
@@ -75,6 +80,8 @@ def judge(
         reference: A reference that may hold for it.
         refusal: Why no reference may hold; empty if one may.
         images: Size of the validation split.
+        again: Trains the first part once more, at the runtime setting of its seed's recording;
+            ``None`` if that is no other setting.
     """
     if not result.usable:
         return KnownDefault(result)
@@ -87,30 +94,60 @@ def judge(
                 f"it and the default's first part have {common} looks in common, and at least "
                 f"{_MIN_COMPARED} are needed"
             )
-        refusal = refusal or reference.departure(seed, result.checkpoints, images)
-        if not refusal:
-            return with_reference(result, reference)
-        refusal = f"the recorded reference is not used: {refusal}"
+        departure = "" if refusal else reference.departure(seed, result.checkpoints, images)
+        followed = not departure or _is_rounding(result, reference, images, again)
+        if followed and not refusal:
+            return with_reference(result, reference, departure)
+        refusal = f"the recorded reference is not used: {refusal or departure}"
     if is_part(result):
         return KnownDefault(result, words=refusal)
     known = () if result.test_accuracy is None else (result.test_accuracy,)
     return KnownDefault(result, known, words=refusal)
 
 
-def with_reference(result: TrialResult, reference: Reference) -> KnownDefault:
+def _is_rounding(
+    result: TrialResult,
+    reference: Reference,
+    images: int,
+    again: Callable[[], TrialResult | None],
+) -> bool:
+    """Return whether only rounding leads a first part elsewhere than its seed's recording.
+
+    Then its looks scatter around that recording, and the same part trained again, at the runtime
+    setting of the recording, follows it.
+    """
+    seed = result.trial.seed
+    if reference.departure(seed, result.checkpoints, images, elsewhere=True):
+        return False
+    repeated = again()
+    looks = repeated.checkpoints if repeated and repeated.usable else ()
+    enough = len(reference.in_common(seed, looks)) >= _MIN_COMPARED
+    return enough and not reference.departure(seed, looks, images)
+
+
+def with_reference(result: TrialResult, reference: Reference, rounding: str = "") -> KnownDefault:
     """Complete the default from a reference.
 
     Its own training counts too, if it was whole and its seed is not recorded.
+
+    Args:
+        result: Trial 0, over its first part or as a whole.
+        reference: The reference that holds for it.
+        rounding: How rounding alone leads it elsewhere than recorded; empty if it does not.
     """
     own = [] if result.trial.projected or result.test_accuracy is None else [result.test_accuracy]
     fresh = [] if result.trial.seed in reference.seeds else own
+    at = " at the runtime setting of the recording" if rounding else ""
+    own_way = (
+        f" At the default's own, rounding leads it elsewhere: {rounding}." if rounding else ""
+    )
     return KnownDefault(
         reference.completed(result),
         (*reference.test_accuracies, *fresh),
         reference,
         f"The default's {result.quality.name} is that of a {reference.words}, as the first part "
-        "of its training here matched the recording. Its time comes from its rate on this "
-        "machine.",
+        f"of its training here matched the recording{at}.{own_way} Its time comes from its rate "
+        "on this machine.",
     )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ _MIN_SHIFT = 0.0025  # accuracy; rounding alone moves a run of the same seed by 
 _MIN_IMAGES = 3.0  # the same in images
 _SHIFT_OF_SPREAD = 0.5  # the same as a part of the standard deviation between seeds
 _STEEP = 0.02  # accuracy gained around a look, from which on another setting may be early or late
+_BY_CHANCE = 0.01  # share of runs that rounding led elsewhere whose shift is called one
 _OUTSIDE = 0.001  # share of runs converging as recorded that are outside the band at a look
 _MIN_SPREAD = 0.001  # accuracy; a few seeds may happen to agree
 _LAST = ("runs", "quality")  # fields that a file has in another form
@@ -53,10 +55,12 @@ class ReferenceRun:
     Attributes:
         seed: Seed of weights and data order.
         looks: Looks in the order of training; the last one is its end.
+        setting: Its runtime params that are not those of the reference's ``setting``.
     """
 
     seed: int
     looks: tuple[Accuracies, ...]
+    setting: Params = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Reference:
         framework, dataset, model: Their names.
         dataset_digest: Digest of the images and their split.
         params: The default's own params, those of the runtime included.
-        setting: The runtime params that it was recorded with.
+        setting: The runtime params that it was recorded with; a run may have others.
         versions: Versions of framework and libraries, as the worker reported them.
         machine: Facts of the machine it was recorded on; times are not recorded.
         runs: One run per seed.
@@ -137,6 +141,11 @@ class Reference:
         looks = (each.looks for each in self.runs if each.seed == seed)
         return {look.iteration: look for look in next(looks, ())}
 
+    def setting_of(self, seed: int) -> Params:
+        """Return the runtime params that a seed's run was recorded with."""
+        others = (each.setting for each in self.runs if each.seed == seed)
+        return {**self.setting, **next(others, {})}
+
     def refusal(self, dataset_digest: str, params: Params) -> str:
         """Tell why it does not hold for a study's default; empty if it does.
 
@@ -184,14 +193,16 @@ class Reference:
 
         A run with a recorded seed has the same first weights and order of the data. So it follows
         that seed's curve closely, and a shift much smaller than the spread between seeds is seen.
-        At another runtime setting it does so only where the curve is not steep: there, rounding
-        decides how soon it rises. Each look must also lie in the band of all seeds.
+        At another runtime setting rounding may lead it elsewhere. Looks where the curve is steep
+        do not count there, as rounding decides how soon it rises. The others are shifted if that
+        is significant against their scatter (t-test, 1 %). Each look must also lie in the band of
+        all seeds.
 
         Args:
             seed: A recorded seed.
             looks: Looks of the training's first part, on the validation split.
             images: Images that accuracy is measured on; a few of them are no shift.
-            elsewhere: Whether it trains at another runtime setting than the default's.
+            elsewhere: Whether rounding may lead it elsewhere.
         """
         quality = self.quality
         own, common = self.looks_of(seed), self.in_common(seed, looks)
@@ -201,11 +212,12 @@ class Reference:
             each for each in common if not (elsewhere and self._is_steep(seed, each.iteration))
         ]
         if flat:
-            shift = statistics.fmean(
-                each.val_accuracy - own[each.iteration].val_accuracy for each in flat
-            )
+            shifts = [each.val_accuracy - own[each.iteration].val_accuracy for each in flat]
+            shift = statistics.fmean(shifts)
             spread = statistics.fmean(self._spread(each.iteration) for each in flat)
-            if abs(shift) > max(_MIN_SHIFT, _SHIFT_OF_SPREAD * spread, _MIN_IMAGES / images):
+            allowed = _scatter(shifts) if elsewhere else 0.0
+            least = max(_MIN_SHIFT, _SHIFT_OF_SPREAD * spread, _MIN_IMAGES / images)
+            if abs(shift) > max(least, allowed):
                 return (
                     f"its validation {quality.name} is {quality.shown_gain(shift)} from the "
                     f"recorded curve of seed {seed} over {len(flat)} looks until iteration "
@@ -312,11 +324,7 @@ class Reference:
             f" {json.dumps(name)}: {json.dumps(value, default=dict)}"
             for name, value in head.items()
         ]
-        runs = ",\n".join(
-            "  "
-            + json.dumps({"seed": each.seed, "looks": [[*asdict(k).values()] for k in each.looks]})
-            for each in self.runs
-        )
+        runs = ",\n".join(f"  {json.dumps(_entries(each))}" for each in self.runs)
         return "{\n" + ",\n".join(lines) + ',\n "runs": [\n' + runs + "\n ]\n}\n"
 
     @classmethod
@@ -328,15 +336,32 @@ class Reference:
         """
         raw = json.loads(text)
         runs = tuple(
-            ReferenceRun(int(each["seed"]), tuple(Accuracies(*look) for look in each["looks"]))
+            ReferenceRun(
+                int(each["seed"]),
+                tuple(Accuracies(*look) for look in each["looks"]),
+                each.get("setting", {}),
+            )
             for each in raw.pop("runs")
         )
         quality = Quality(**raw.pop("quality", {}))
         return cls(**raw, runs=runs, quality=quality)
 
 
+def _scatter(shifts: Sequence[float]) -> float:
+    """Return how far from zero their own scatter may lead the mean of shifts; infinite for one."""
+    count = len(shifts)
+    if count < 2:
+        return math.inf
+    return upper_quantile(_BY_CHANCE / 2, count - 1) * statistics.stdev(shifts) / math.sqrt(count)
+
+
 def _fields(reference: Reference) -> dict[str, Any]:
     return {name: getattr(reference, name) for name in reference.__dataclass_fields__}
+
+
+def _entries(run: ReferenceRun) -> dict[str, Any]:
+    setting = {"setting": dict(run.setting)} if run.setting else {}
+    return {"seed": run.seed, **setting, "looks": [[*asdict(each).values()] for each in run.looks]}
 
 
 def reference_name(framework: str, dataset: str, model: str) -> str:

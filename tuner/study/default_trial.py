@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tuner.config.catalogue import tuner_home
@@ -85,7 +86,9 @@ class DefaultTrial:
         )
         seed = reference.seed_for(trial.seed) if reference else trial.seed
         trial = dataclasses.replace(trial, seed=seed, curve=self._min_iterations)
-        known = judge(self._first_run(trial), reference, refusal, self._images)
+        first = self._first_run(trial)
+        again = partial(self._as_recorded, first, reference)
+        known = judge(first, reference, refusal, self._images, again)
         if known.result.usable and not known.whole and race is not None:
             known = self._trained_whole(params, known, race)
         elif known.result.usable and not known.whole and reference is not None:
@@ -141,6 +144,27 @@ class DefaultTrial:
         result = self._run(trial)
         if result.usable:
             self._folder.save(**{_FIRST: result.to_json()})
+        return result
+
+    def _as_recorded(self, first: TrialResult, reference: Reference | None) -> TrialResult | None:
+        """Train the first part once more, at the runtime setting of its seed's recording.
+
+        Return ``None`` if it was trained at that setting.
+        """
+        seed, asked = first.trial.seed, iterations_of(first.params)
+        params = {**first.params, **(reference.setting_of(seed) if reference else {})}
+        if params == first.params:
+            return None
+        self._progress.phase("default", "its first part, at the setting of its reference")
+        trial = dataclasses.replace(
+            self._schedule.reference_trial(params, self._min_iterations),
+            number=1,
+            seed=seed,
+            share=first.iterations / asked,
+            train_time_limit_s=self._schedule.first_part_s,
+        )
+        result = self._runs.measure(trial)
+        self._folder.keep(result)
         return result
 
     def _run(self, trial: Trial) -> TrialResult:

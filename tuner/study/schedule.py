@@ -40,6 +40,11 @@ class Schedule:
         return self.budget.time_s - elapsed_s
 
     @property
+    def first_part_s(self) -> float:
+        """Longest training (s) of the default's first part."""
+        return self.budget.default_share * self.budget.time_s
+
+    @property
     def verify_s(self) -> float:
         """Seconds reserved for verification until its need is known."""
         return self.budget.verify_share * self.budget.time_s
@@ -54,7 +59,7 @@ class Schedule:
         """Return the longest training (s) of the next trial, with ``left_s`` to search."""
         max_s = self.budget.trial_share * self.budget.time_s
         if trials < _MIN_TRIALS:
-            left_s = max(left_s, self.budget.default_share * self.budget.time_s)
+            left_s = max(left_s, self.first_part_s)
         return max(_MIN_TRIAL_S, min(max_s, left_s))
 
     def default_trial(self, params: Mapping[str, Any], *, part: bool) -> Trial:
@@ -72,7 +77,7 @@ class Schedule:
         if part or self.baseline == "projected":
             iterations = iterations_of(params)
             share = min(1.0, max(_MIN_PART, _MIN_PART_ITERATIONS / iterations))
-            limit_s = self.budget.default_share * time_s
+            limit_s = self.first_part_s
         return self._first(params, share, limit_s, kill_s)
 
     def _first(
