@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tuner.convergence.departures import departure, in_common
 from tuner.convergence.references import Reference
 from tuner.values.params import iterations_of
 from tuner.values.trial import Checkpoint, TrialResult, TrialStatus
@@ -88,17 +89,17 @@ def judge(
     if reference is not None:
         refusal = reference.version_refusal(result.versions)
         seed = result.trial.seed
-        common = len(reference.in_common(seed, result.checkpoints))
+        common = len(in_common(reference, seed, result.checkpoints))
         if common < _MIN_COMPARED:
             refusal = refusal or (
                 f"it and the default's first part have {common} looks in common, and at least "
                 f"{_MIN_COMPARED} are needed"
             )
-        departure = "" if refusal else reference.departure(seed, result.checkpoints, images)
-        followed = not departure or _is_rounding(result, reference, images, again)
+        departs = "" if refusal else departure(reference, seed, result.checkpoints, images)
+        followed = not departs or _is_rounding(result, reference, images, again)
         if followed and not refusal:
-            return with_reference(result, reference, departure)
-        refusal = f"the recorded reference is not used: {refusal or departure}"
+            return with_reference(result, reference, departs)
+        refusal = f"the recorded reference is not used: {refusal or departs}"
     if is_part(result):
         return KnownDefault(result, words=refusal)
     known = () if result.test_accuracy is None else (result.test_accuracy,)
@@ -117,12 +118,12 @@ def _is_rounding(
     setting of the recording, follows it.
     """
     seed = result.trial.seed
-    if reference.departure(seed, result.checkpoints, images, elsewhere=True):
+    if departure(reference, seed, result.checkpoints, images, elsewhere=True):
         return False
     repeated = again()
     looks = repeated.checkpoints if repeated and repeated.usable else ()
-    enough = len(reference.in_common(seed, looks)) >= _MIN_COMPARED
-    return enough and not reference.departure(seed, looks, images)
+    enough = len(in_common(reference, seed, looks)) >= _MIN_COMPARED
+    return enough and not departure(reference, seed, looks, images)
 
 
 def with_reference(result: TrialResult, reference: Reference, rounding: str = "") -> KnownDefault:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.catalogue import framework_roots, project_folder, tuner_home
-from tuner.values.distributions import upper_quantile
 from tuner.values.errors import ConfigError
 from tuner.values.exchange import lossy
 from tuner.values.params import Params, iterations_of
@@ -27,16 +25,7 @@ from tuner.values.quality import ACCURACY, Quality
 from tuner.values.trial import ENDED_ITSELF, Checkpoint, TrialResult, TrialStatus
 
 _NOT_THE_FRAMEWORK = ("python", "numpy", "lua")  # versions that may differ
-_MAX_COMPARED = 6  # looks of a first part that are compared, the latest ones
-_MIN_SHIFT = 0.0025  # accuracy; rounding alone moves a run of the same seed by less
-_MIN_IMAGES = 3.0  # the same in images
-_SHIFT_OF_SPREAD = 0.5  # the same as a part of the standard deviation between seeds
-_STEEP = 0.02  # accuracy gained around a look, from which on another setting may be early or late
-_BY_CHANCE = 0.01  # share of runs that rounding led elsewhere whose shift is called one
-_OUTSIDE = 0.001  # share of runs converging as recorded that are outside the band at a look
-_MIN_SPREAD = 0.001  # accuracy; a few seeds may happen to agree
 _LAST = ("runs", "quality")  # fields that a file has in another form
-_WIDE = 10.0  # standard deviations, where a single seed shows no spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,92 +168,6 @@ class Reference:
         """Return the recorded seed to train with in place of ``seed``, for a comparison."""
         return self.seeds[seed % len(self.runs)]
 
-    def in_common(self, seed: int, looks: Sequence[Checkpoint]) -> list[Checkpoint]:
-        """Return the latest looks of a training at iterations that this seed was recorded at."""
-        own = self.looks_of(seed)
-        return [each for each in looks if each.iteration in own][-_MAX_COMPARED:]
-
-    def departure(
-        self, seed: int, looks: Sequence[Checkpoint], images: int, *, elsewhere: bool = False
-    ) -> str:
-        """Tell how a training of the default departs from the record; empty if it does not.
-
-        Without looks in common there is nothing to compare.
-
-        A run with a recorded seed has the same first weights and order of the data. So it follows
-        that seed's curve closely, and a shift much smaller than the spread between seeds is seen.
-        At another runtime setting rounding may lead it elsewhere. Looks where the curve is steep
-        do not count there, as rounding decides how soon it rises. The others are shifted if that
-        is significant against their scatter (t-test, 1 %). Each look must also lie in the band of
-        all seeds.
-
-        Args:
-            seed: A recorded seed.
-            looks: Looks of the training's first part, on the validation split.
-            images: Images that accuracy is measured on; a few of them are no shift.
-            elsewhere: Whether rounding may lead it elsewhere.
-        """
-        quality = self.quality
-        own, common = self.looks_of(seed), self.in_common(seed, looks)
-        if not common:
-            return ""
-        flat = [
-            each for each in common if not (elsewhere and self._is_steep(seed, each.iteration))
-        ]
-        if flat:
-            shifts = [each.val_accuracy - own[each.iteration].val_accuracy for each in flat]
-            shift = statistics.fmean(shifts)
-            spread = statistics.fmean(self._spread(each.iteration) for each in flat)
-            allowed = _scatter(shifts) if elsewhere else 0.0
-            least = max(_MIN_SHIFT, _SHIFT_OF_SPREAD * spread, _MIN_IMAGES / images)
-            if abs(shift) > max(least, allowed):
-                return (
-                    f"its validation {quality.name} is {quality.shown_gain(shift)} from the "
-                    f"recorded curve of seed {seed} over {len(flat)} looks until iteration "
-                    f"{flat[-1].iteration:,}"
-                )
-        for each in common:
-            low, high = self.band(each.iteration)
-            if not low <= each.val_accuracy <= high:
-                return (
-                    f"after {each.iteration:,} iterations its validation {quality.name} is "
-                    f"{quality.shown(each.val_accuracy)}, recorded were "
-                    f"{quality.shown_range(low, high)}"
-                )
-        return ""
-
-    def _is_steep(self, seed: int, iteration: int) -> bool:
-        """Return whether a seed's recorded accuracy still changes much around a look."""
-        if self.quality.is_perplexity:
-            return False
-        recorded = list(self.looks_of(seed).values())
-        place = [each.iteration for each in recorded].index(iteration)
-        around = [each.val_accuracy for each in recorded[max(place - 1, 0) : place + 2]]
-        return max(around) - min(around) > _STEEP
-
-    def band(self, iteration: int) -> tuple[float, float]:
-        """Return where one more seed's validation accuracy lies in 99.9 of 100 cases."""
-        values = self._values(iteration)
-        count = len(values)
-        quantile = upper_quantile(_OUTSIDE / 2, count - 1) if count > 1 else _WIDE
-        half = quantile * max(self._spread(iteration), _MIN_SPREAD) * (1 + 1 / count) ** 0.5
-        low, high = statistics.fmean(values) - half, statistics.fmean(values) + half
-        if self.quality.is_perplexity:  # a score may be below that of blind guessing
-            return low, high
-        return max(0.0, low), min(1.0, high)
-
-    def _values(self, iteration: int) -> list[float]:
-        return [
-            look.val_accuracy
-            for run in self.runs
-            for look in run.looks
-            if look.iteration == iteration
-        ]
-
-    def _spread(self, iteration: int) -> float:
-        values = self._values(iteration)
-        return statistics.stdev(values) if len(values) > 1 else 0.0
-
     def completed(self, result: TrialResult) -> TrialResult:
         """Return trial 0 as if its first part had continued to the end, as recorded.
 
@@ -345,14 +248,6 @@ class Reference:
         )
         quality = Quality(**raw.pop("quality", {}))
         return cls(**raw, runs=runs, quality=quality)
-
-
-def _scatter(shifts: Sequence[float]) -> float:
-    """Return how far from zero their own scatter may lead the mean of shifts; infinite for one."""
-    count = len(shifts)
-    if count < 2:
-        return math.inf
-    return upper_quantile(_BY_CHANCE / 2, count - 1) * statistics.stdev(shifts) / math.sqrt(count)
 
 
 def _fields(reference: Reference) -> dict[str, Any]:

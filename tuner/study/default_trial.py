@@ -10,6 +10,7 @@ from typing import Any
 from tuner.config.catalogue import tuner_home
 from tuner.config.schema import TuneConfig
 from tuner.convergence.default_run import KnownDefault, first_part, is_part, judge, with_reference
+from tuner.convergence.departures import departure
 from tuner.convergence.references import Reference, find_reference, run_of
 from tuner.progress import StudyProgress
 from tuner.runtimes import last_words
@@ -216,8 +217,8 @@ class DefaultTrial:
             runs=(run_of(result),),
             quality=result.quality,
         )
-        otherwise = own.departure(
-            result.trial.seed, known.result.checkpoints, self._images, elsewhere=True
+        otherwise = departure(
+            own, result.trial.seed, known.result.checkpoints, self._images, elsewhere=True
         )
         if otherwise:
             words = f"Its training differs at another runtime setting: {otherwise}."

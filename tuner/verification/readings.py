@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
+from tuner.convergence.departures import departure
 from tuner.values.trial import TrialResult
 from tuner.values.verified import Role
 from tuner.verification.entrant import CANDIDATES, OF_DEFAULT
@@ -91,7 +92,7 @@ class Readings:
         reference, images = self.plan.reference, self.plan.val_images or self.plan.test_images
         if reference is not None:
             found = (
-                reference.departure(each.trial.seed, each.checkpoints, images, elsewhere=True)
+                departure(reference, each.trial.seed, each.checkpoints, images, elsewhere=True)
                 for each in curves
             )
             return next(filter(None, found), "") or self._loses(index)
