@@ -255,7 +255,7 @@ CAFFE_LIBRARIES = "/usr/lib/x86_64-linux-gnu"
     [
         ("openblas-pthread", "openblas-pthread", ["OPENBLAS"], "OPENBLAS_CORETYPE"),
         ("openblas-openmp", "openblas-openmp", ["OMP", "OPENBLAS"], "OPENBLAS_CORETYPE"),
-        ("mkl", None, ["MKL", "OMP"], ""),
+        ("mkl", None, ["MKL", "OMP"], "MKL_DEBUG_CPU_TYPE"),
         ("blis", "blis-pthread", ["BLIS"], "BLIS_ARCH_TYPE"),
         ("atlas", "atlas", [], ""),
         ("reference", "blas", [], ""),
@@ -375,9 +375,10 @@ def test_the_mirror_is_the_one_this_machine_uses(name, content, tmp_path):
 
 
 def test_of_wheels_only_libraries_a_cpu_run_can_need_are_unpacked(tmp_path):
-    kept = ["libmkl_rt.so.2", "libmkl_intel_lp64.so.2", "libiomp5.so", "libtbbmalloc.so.2"]
-    dropped = ["libmkl_blacs_intelmpi_lp64.so.2", "libmkl_tbb_thread.so.2", "libomptarget.so"]
-    dropped += ["libmkl_intel_ilp64.so.2", "libiomp5.dbg", "libiomp5.a", "module.so", "README"]
+    kept = ["libmkl_rt.so", "libmkl_intel_lp64.so", "libmkl_vml_avx512.so.2", "libiomp5.so"]
+    dropped = ["libmkl_blacs_intelmpi_lp64.so", "libmkl_tbb_thread.so.2", "libomptarget.so"]
+    dropped += ["libmkl_intel_ilp64.so", "libmkl_vml_avx512_mic.so", "libiompstubs5.so"]
+    dropped += ["libiomp5.dbg", "libiomp5.a", "module.so", "README"]
     with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
         for name in (*kept, *dropped):
             archive.writestr(f"a-1.data/data/lib/{name}", name)

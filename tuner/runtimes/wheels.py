@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 _LIBRARY = re.compile(r"lib[^/]+\.so(\.\d+)*")
-# Intel's wheels: for clusters, GPUs, other compilers, 64-bit indices, debuggers and profilers
+# Intel's wheels: for clusters, GPUs, Xeon Phi, other compilers, 64-bit indices and debuggers
 _NOT_FOR_CPU_RUNS = re.compile(
-    r"libmkl_(blacs|scalapack|cdft|gf|pgi_thread|tbb_thread|\w*ilp64)|libomptarget|libarcher"
-    r"|libiompstubs|libiomp5_db|libtbb(bind|malloc_proxy|\.so)"
+    r"libmkl_(blacs|scalapack|cdft|gf|pgi_thread|tbb_thread|\w*ilp64|\w*avx512_mic)"
+    r"|libomptarget|libarcher|libiompstubs|libiomp5_db"
 )
 PIP_REMEDY = "pip must reach a package index that has the pinned files"
 

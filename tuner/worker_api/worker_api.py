@@ -176,6 +176,9 @@ def blas_report():
         report["blas_kernel"] = library.openblas_get_corename().decode("ascii")
     elif hasattr(library, "bli_arch_query_id"):
         report["blas_kernel"] = str(library.bli_arch_query_id())
+    elif hasattr(library, "MKL_Get_Max_Threads"):  # which has loaded the rest of MKL by now
+        core = ctypes.CDLL("libmkl_core.so", mode=RTLD_NOLOAD)
+        report["blas_kernel"] = str(core.mkl_serv_cpu_detect())
     return report
 
 
