@@ -158,7 +158,21 @@ def chaotic(long, tmp_path):
     )
 
 
-def test_a_first_part_that_rounding_leads_elsewhere_is_repeated_as_recorded(chaotic, home):
+@pytest.mark.parametrize("reached", [2_000, 1_900], ids=["whole part", "stopped part"])
+def test_a_first_part_that_rounding_leads_elsewhere_is_repeated_as_recorded(
+    chaotic, home, monkeypatch, reached
+):
+    measure = TrialRuns.measure
+
+    def stopped(runs, trial):
+        result = measure(runs, trial)
+        if trial.kind is not TrialKind.DEFAULT or reached == result.iterations:
+            return result
+        return dataclasses.replace(
+            result, status=TrialStatus.STOPPED, reason="its limit was reached", iterations=reached
+        )
+
+    monkeypatch.setattr(TrialRuns, "measure", stopped)
     record_reference(chaotic, 3, home / "references", StudyProgress())
     result = tune(chaotic)
     assert "at the runtime setting of the recording" in result.reference
@@ -167,7 +181,8 @@ def test_a_first_part_that_rounding_leads_elsewhere_is_repeated_as_recorded(chao
     (path,) = (home / "studies").glob("*/trials/reference-0001/result.json")
     repeated = TrialResult.from_json(path.read_text())
     assert repeated.params["blas"] == "fast"
-    assert repeated.iterations < 20_000
+    assert repeated.trial.params["iterations"] == 20_000
+    assert repeated.iterations == reached
 
 
 def test_where_nothing_is_raced_a_wrong_reference_leaves_the_whole_default_to_be_trained(

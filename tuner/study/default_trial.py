@@ -88,7 +88,7 @@ class DefaultTrial:
         seed = reference.seed_for(trial.seed) if reference else trial.seed
         trial = dataclasses.replace(trial, seed=seed, curve=self._min_iterations)
         first = self._first_run(trial)
-        again = partial(self._as_recorded, first, reference)
+        again = partial(self._as_recorded, trial, first.iterations, reference)
         known = judge(first, reference, refusal, self._images, again)
         if known.result.usable and not known.whole and race is not None:
             known = self._trained_whole(params, known, race)
@@ -147,24 +147,26 @@ class DefaultTrial:
             self._folder.save(**{_FIRST: result.to_json()})
         return result
 
-    def _as_recorded(self, first: TrialResult, reference: Reference | None) -> TrialResult | None:
+    def _as_recorded(
+        self, trial: Trial, iterations: int, reference: Reference | None
+    ) -> TrialResult | None:
         """Train the first part once more, at the runtime setting of its seed's recording.
 
         Return ``None`` if it was trained at that setting.
         """
-        seed, asked = first.trial.seed, iterations_of(first.params)
-        params = {**first.params, **(reference.setting_of(seed) if reference else {})}
-        if params == first.params:
+        setting = reference.setting_of(trial.seed) if reference else {}
+        params = {**trial.params, **setting}
+        if params == trial.params:
             return None
         self._progress.phase("default", "its first part, at the setting of its reference")
-        trial = dataclasses.replace(
+        repeat = dataclasses.replace(
             self._schedule.reference_trial(params, self._min_iterations),
             number=1,
-            seed=seed,
-            share=first.iterations / asked,
+            seed=trial.seed,
+            share=iterations / iterations_of(params),
             train_time_limit_s=self._schedule.first_part_s,
         )
-        result = self._runs.measure(trial)
+        result = self._runs.measure(repeat)
         self._folder.keep(result)
         return result
 
