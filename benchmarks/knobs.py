@@ -1,9 +1,10 @@
 """What each runtime knob of each framework does to the training speed on this machine.
 
 Caffe's LeNet (``model=lenet``) on the 5,000 MNIST images at batch 64. From the framework's own
-default one knob at a time is turned; every round runs all settings once, in turning order, and a
-knob's effect is the median over the rounds of its ratio to the default of the same round. The
-worker's own report and the mapped libraries attest each setting, else it is given as invalid.
+default one knob at a time is turned, and with it what it alone offers, such as the kernels of
+another BLAS library; every round runs all settings once, in turning order, and a knob's effect is
+the median over the rounds of its ratio to the default of the same round. The worker's own report
+and the mapped libraries attest each setting, else it is given as invalid.
 
     python benchmarks/knobs.py [framework ...] [--rounds 5] [--write docs/frameworks.md]
 
@@ -52,17 +53,23 @@ class Setting:
 
 
 def settings_of(space: SearchSpace) -> list[Setting]:
-    """List the default, then every single change of a runtime param."""
+    """List the default, then every single change of a runtime param, and what only that offers."""
     base = dict(space.default("mnist", MODEL).params)
     found = [Setting("default", "", base)]
-    for name, param in space.params.items():
-        if not isinstance(param, Choices):
-            continue
-        found += [
-            Setting(name, value, space.completed({**base, name: value}))
-            for value in param.values(base)
-            if value != base[name]
-        ]
+    knobs = {name: each for name, each in space.params.items() if isinstance(each, Choices)}
+    for name, param in knobs.items():
+        for value in param.values(base):
+            if value == base[name]:
+                continue
+            changed = space.completed({**base, name: value})
+            found.append(Setting(name, value, changed))
+            found += [
+                Setting(f"{name}, {other}", f"{value}, {new}", {**changed, other: new})
+                for other, dependent in knobs.items()
+                if dependent.given == name
+                for new in dependent.values(changed)
+                if new != changed[other] and new not in dependent.values(base)
+            ]
     return found
 
 
