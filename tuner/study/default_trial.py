@@ -163,6 +163,7 @@ class DefaultTrial:
             self._schedule.reference_trial(params, self._min_iterations),
             number=1,
             seed=trial.seed,
+            test=False,
             share=iterations / iterations_of(params),
             train_time_limit_s=self._schedule.first_part_s,
         )

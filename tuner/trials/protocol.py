@@ -92,7 +92,8 @@ def marks_of(trial: Trial) -> list[int]:
 
 def tests_every_mark(trial: Trial) -> bool:
     """Return whether a worker is to evaluate the test split at each mark, not only at the end."""
-    return trial.kind is TrialKind.REFERENCE or bool(trial.test_at)
+    records = trial.kind is TrialKind.REFERENCE and not trial.projected
+    return records or bool(trial.test_at)
 
 
 def trained_iterations(trial: Trial) -> int:
