@@ -94,23 +94,6 @@ def test_runs_of_several_settings_tell_which_one_is_slower_than_its_probes():
     assert known.pace_s(FAST, 64) == pytest.approx(0.020, rel=0.1)
 
 
-def test_what_slows_the_runs_of_several_threads_tells_nothing_of_one():
-    two, others = {"blas": "fast", "threads": 2}, {"blas": "slow", "threads": "unset"}
-    known = RuntimeMap(
-        [PaceProbe(FAST, 64, 0.010), PaceProbe(two, 64, 0.008), PaceProbe(others, 64, 0.012)]
-    )
-    assert known.fastest(64) == two
-    known.add_run(PaceProbe(others, 64, 0.018))
-    assert known.pace_s(others, 64) == pytest.approx(0.018)
-    assert known.pace_s(two, 64) == pytest.approx(0.012)
-    assert known.pace_s(FAST, 64) == pytest.approx(0.010)
-    assert known.fastest(64) == FAST
-    known = RuntimeMap([PaceProbe(FAST, 64, 0.010), PaceProbe(two, 64, 0.008)])
-    known.add_run(PaceProbe(FAST, 64, 0.015))
-    assert known.pace_s(two, 64) == pytest.approx(0.012), "what slows one may slow several"
-    assert known.fastest(64) == two
-
-
 def test_a_setting_whose_runs_fail_twice_is_left_out_unless_it_is_the_only_one():
     known = RuntimeMap([PaceProbe(FAST, 64, 0.010), PaceProbe(SLOW, 64, 0.2)])
     known.note_failure(FAST)

@@ -160,7 +160,7 @@ class FactoredSearch:
             known.note_failure(setting)
         if not (result.usable and measured and result.trial.curve):
             return
-        if result.trial.is_default and measured.disturbed:
+        if result.trial.is_default:  # the default's own setting is often an unsteady one
             return
         if measured.train_time_s <= 0:  # a clock may stand still
             return

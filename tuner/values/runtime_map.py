@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tuner.values.exchange import Lossy, lossy
-from tuner.values.params import Params, ParamValue, batch_size_of, group_size
+from tuner.values.params import Params, ParamValue, batch_size_of
 from tuner.values.trial import Interval, TrialStatus
 
 _MIN_SPREAD = 0.01  # relative; two probes that happen to agree do not prove a better precision
@@ -112,9 +112,7 @@ class RuntimeMap:
         machine was slow at the time. So a setting without runs is expected to exceed its probes
         by the usual excess of settings with runs, and a setting with few runs by a value between
         that and its own. Otherwise the next best setting, probed at a better time, would seem
-        faster than it is. Where cores are virtual, or neighbours take one at times, several
-        threads wait for each other, and one does not: how much slower the runs of several threads
-        are tells nothing of one. Runs of a setting count once it has been probed.
+        faster than it is. Runs of a setting count once it has been probed.
         """
         self._runs.setdefault(_key(run.setting), []).append(run)
         self._excess = None
@@ -160,10 +158,9 @@ class RuntimeMap:
     def _expected_excess(self, setting: Params) -> float:
         """Return the expected logarithm of a whole training's time over that of the probes."""
         known = self._excesses()
-        alike = [logs for key, logs in known.items() if _alone(dict(key)) == _alone(setting)]
-        if not alike and _alone(setting):  # what slows several threads may not slow one
+        if not known:
             return 0.0
-        usual = statistics.median(map(statistics.median, alike or known.values())) if known else 0
+        usual = statistics.median(map(statistics.median, known.values()))
         own = known.get(_key(setting), [])
         if not own:
             return usual
@@ -401,11 +398,6 @@ def _squares(values: Sequence[float]) -> float:
     """Return the sum of the squared deviations from the mean."""
     mean = statistics.fmean(values)
     return sum((each - mean) ** 2 for each in values)
-
-
-def _alone(setting: Params) -> bool:
-    """Return whether a setting trains in a single thread."""
-    return setting.get("threads") == 1 and group_size(setting) == 1
 
 
 def _key(setting: Params) -> _Key:
