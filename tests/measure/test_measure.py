@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ from tuner.measure import (
     marked_processes,
     parse_cores,
     process_tree,
+    processes,
     strangers,
     total_memory_bytes,
 )
@@ -295,6 +297,33 @@ def test_the_whole_tree_is_counted(start):
     assert usage.user_s + usage.system_s >= 0.5
     assert monitor.memory_bytes > 80 * MIB
     assert monitor.tree[0] == parent.pid
+
+
+def test_shared_memory_counts_once_also_while_processes_end(start, monkeypatch):
+    source = """
+import os, sys
+hog = b"x" * (200 << 20)
+for _ in range(3):
+    os.fork()  # 8 processes
+print(end="begin\\n", flush=True)
+sys.stdin.read()
+"""
+    child = start(sys.executable, "-u", "-c", source)
+    for _ in range(8):
+        child.stdout.readline()
+    tree = process_tree(child.pid)
+    assert 200 < processes.unshared_bytes(tree) / MIB < 300
+    read = processes._pss_bytes
+
+    def read_and_end(pid: int) -> int:
+        share = read(pid)
+        if pid != child.pid:
+            os.kill(pid, signal.SIGKILL)
+            assert eventually(lambda: processes.read_process(pid) is None)
+        return share
+
+    monkeypatch.setattr(processes, "_pss_bytes", read_and_end)
+    assert processes.unshared_bytes(tree) / MIB < 300
 
 
 def test_threads_are_counted_while_training(start):

@@ -17,10 +17,10 @@ from tuner.measure.processes import (
     interface_bytes,
     involuntary_switches,
     process_tree,
-    pss_bytes,
     read_process,
     sent_bytes,
     status_value,
+    unshared_bytes,
 )
 
 _MIN_WINDOW_S = 0.5  # CPU time is counted in ticks of 10 ms: shorter windows say nothing
@@ -146,7 +146,7 @@ class ResourceMonitor:
                 if is_long:
                     self._switches = involuntary_switches(self.tree)
                 self._note(self._moment(processes, self._switches))
-            files = self._files_in_memory()
+            files = self._files_in_memory(self.tree)
             self.memory_bytes = sum(each.rss_bytes for each in processes) + files
             self._rss.append(self.memory_bytes)
             self._peak = max([self._peak, *(status_value(p, "VmHWM") for p in self.tree)])
@@ -156,17 +156,22 @@ class ResourceMonitor:
                 self._processes = max(self._processes, count)
             if is_long:
                 self._next_long_s = time.monotonic() + self.long_every_s
-                shares = [pss_bytes(pid) for pid in self.tree]
-                if None not in shares[-1:]:
-                    self._pss.append(sum(share or 0 for share in shares) + files)
+                held = unshared_bytes(self.tree)
+                if held:
+                    self._pss.append(held + files)
                     self._rss_with_pss.append(self.memory_bytes)
 
-    def _files_in_memory(self) -> int:
+    def unshared_bytes(self) -> int:
+        """Return the memory of the tree now, shared pages counted once: walks page tables."""
+        tree = process_tree(self.root)
+        return unshared_bytes(tree) + self._files_in_memory(tree)
+
+    def _files_in_memory(self, tree: Sequence[int]) -> int:
         """Return the bytes of files in the sandbox's memory that no process has mapped."""
-        files = scratch_bytes(self.tree)
+        files = scratch_bytes(tree)
         if not files:
             return 0
-        mapped = sum(1024 * status_value(pid, "RssShmem") for pid in self.tree)
+        mapped = sum(1024 * status_value(pid, "RssShmem") for pid in tree)
         return max(0, files - mapped)
 
     @property

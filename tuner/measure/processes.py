@@ -166,24 +166,25 @@ def status_value(pid: int, name: str) -> int:
     return 0
 
 
-def pss_bytes(pid: int) -> int | None:
-    """Return bytes of memory, each shared page divided among its users; ``None`` if unknown."""
+def unshared_bytes(pids: Collection[int]) -> int:
+    """Return the memory of processes together, pages that they share counted once.
+
+    Count only processes that still hold memory once the last was read: while others end, the
+    share of those left grows, so that the shares of all would count the same page repeatedly.
+    A process whose pages may not be read counts with all of them.
+    """
+    shares = {pid: _pss_bytes(pid) for pid in pids}
+    left = [each for each in map(read_process, pids) if each and each.rss_bytes]
+    return sum(shares[each.pid] or each.rss_bytes for each in left)
+
+
+def _pss_bytes(pid: int) -> int:
+    """Return bytes of memory, each shared page divided among its users; 0 if unknown."""
     with suppress(OSError):
         text = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
         match = re.search(rb"^Pss:\s*(\d+)", text, re.MULTILINE)
-        return int(match[1]) * 1024 if match else None
-    return None
-
-
-def shared_bytes(pids: Collection[int]) -> int:
-    """Return by how much the RSS of processes counts pages more than once that they share."""
-    count = 0
-    for pid in pids:
-        with suppress(OSError):
-            text = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
-            found = dict(re.findall(rb"^(Rss|Pss):\s*(\d+)", text, re.MULTILINE))
-            count += int(found.get(b"Rss", 0)) - int(found.get(b"Pss", 0))
-    return 1024 * count
+        return 1024 * int(match[1]) if match else 0
+    return 0
 
 
 def involuntary_switches(pids: Collection[int]) -> int:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from tuner.measure import NamelessFiles, ResourceMonitor, nameless_files, shared_bytes
+from tuner.measure import NamelessFiles, ResourceMonitor, nameless_files
 from tuner.storage.study_folder import is_full
 from tuner.trials.outcome import Failure
 from tuner.trials.worker_folder import BLOCK_BYTES, WorkerFolder
@@ -59,18 +59,15 @@ class Limits:
         """Return whether its processes hold more memory than they may, shared pages counted once.
 
         To tell shared pages walks the page tables, so that is done only where all pages together
-        are too many, and where more are than at the last time.
+        are too many, and where more are than at the last time or since the last costly look.
         """
-        if self._held_bytes <= self._memory_bytes:
-            self._shared_bytes = 0
-        elif self._held_bytes - self._shared_bytes > self._memory_bytes:
-            self._monitor.sample()
-            self._shared_bytes = shared_bytes(self._monitor.tree)
-        return self._held_bytes - self._shared_bytes > self._memory_bytes
-
-    @property
-    def _held_bytes(self) -> int:
-        return self._monitor.memory_bytes + self._nameless.memory_bytes
+        nameless = self._nameless.memory_bytes
+        held = self._monitor.memory_bytes + nameless
+        if held - self._shared_bytes <= self._memory_bytes:
+            return False
+        unshared = self._monitor.unshared_bytes() + nameless
+        self._shared_bytes = max(held - unshared, 0)
+        return unshared > self._memory_bytes
 
     def is_look_due(self) -> bool:
         """Return whether to look at what costs more; it is due again after a while."""
@@ -89,6 +86,7 @@ class Limits:
             marks: Number of times that it told its progress.
         """
         self._nameless = nameless_files(self._monitor.tree, _MAX_OPEN)
+        self._shared_bytes = 0
         if self._is_hung((os.fstat(self._output.fileno()).st_mtime_ns, marks)):
             return TrialStatus.STALLED, f"no output, step or work for {_HUNG_S:.0f} s"
         count, size = self._own.size(_MAX_FILES)
