@@ -177,8 +177,9 @@ def blas_report():
     elif hasattr(library, "bli_arch_query_id"):
         report["blas_kernel"] = str(library.bli_arch_query_id())
     elif hasattr(library, "MKL_Get_Max_Threads"):  # which has loaded the rest of MKL by now
-        core = ctypes.CDLL("libmkl_core.so", mode=RTLD_NOLOAD)
-        report["blas_kernel"] = str(core.mkl_serv_cpu_detect())
+        if not hasattr(library, "mkl_serv_cpu_detect"):  # MKL is linked into some frameworks
+            library = ctypes.CDLL("libmkl_core.so", mode=RTLD_NOLOAD)
+        report["blas_kernel"] = str(library.mkl_serv_cpu_detect())
     return report
 
 
