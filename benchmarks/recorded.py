@@ -107,6 +107,10 @@ class Recorded:
                 for case, values in param.cases.items()
             }
             params[name] = dataclasses.replace(param, cases=cases)
+        for name in space.learns_by:  # of choices, curves were recorded with the default's alone
+            if isinstance(choice := params[name], Choices):
+                own = self.default.setdefault(name, choice.values({})[0])
+                params[name] = dataclasses.replace(choice, cases={"": (own,)}, given="")
         iterations = params["iterations"]
         assert isinstance(iterations, Range)
         params["iterations"] = dataclasses.replace(

@@ -25,6 +25,7 @@ from tuner.measure import cpu_flags, parse_cores
 from tuner.runtimes import ensure_installed, find_runtime
 from tuner.trials.session import TrialSetup, WorkerSession, run_trial
 from tuner.values.errors import RuntimeUnavailable
+from tuner.values.params import AVERAGE_WEIGHTS
 from tuner.values.ranges import Choices
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
@@ -346,6 +347,25 @@ def test_a_seed_decides_the_weights(make_setup, name):
     assert losses[0] == losses[1] != losses[2]
 
 
+def test_averaged_weights_are_judged_and_training_goes_on_from_its_own(make_setup, name):
+    if AVERAGE_WEIGHTS not in _space(name).params:
+        pytest.skip(f"{name} does not average weights")
+    setup, asked = make_setup(name), {"iterations": 40, "test": True, "test_at": (10, 20)}
+    with WorkerSession(setup, _trial(name).params) as session:
+        own, averaged = (
+            session.run(_trial(name, number, **asked, **{AVERAGE_WEIGHTS: value}))
+            for number, value in enumerate((False, True))
+        )
+    assert {own.status, averaged.status} == {TrialStatus.COMPLETE}, averaged.log_tail
+    looks = [[each.iteration for each in run.checkpoints] for run in (own, averaged)]
+    assert looks == [[10, 20, 40]] * 2
+    # judging the average changes nothing of what is trained; the first average is the weights
+    losses = [[each.loss for each in run.checkpoints] for run in (own, averaged)]
+    assert losses[0] == losses[1]
+    assert averaged.checkpoints[0].val_accuracy == own.checkpoints[0].val_accuracy
+    assert averaged.test_accuracy != own.test_accuracy
+
+
 def test_a_warm_session_is_one_process_and_as_good_as_cold(make_setup, name):
     setup = make_setup(name)
     cold = run_trial(setup, _trial(name, 1))
@@ -435,6 +455,6 @@ def test_cpu_and_memory_agree_with_gnu_time(make_setup, name, tmp_path):
 
 def test_the_worker_is_small_and_imports_nothing_of_the_host(name):
     source = worker_script(load_framework(name, PATH), PATH).read_text()
-    assert len(source.splitlines()) <= 130
+    assert len(source.splitlines()) <= 135
     assert "import tuner" not in source
     assert "from tuner" not in source

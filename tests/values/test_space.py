@@ -74,7 +74,9 @@ def test_trials_that_may_have_several_nodes_have_a_param_for_it(small):
 def test_what_is_learned_depends_on_all_params_that_do_not_change_time_alone(small):
     assert load(small).learns_by == ["batch_size", "momentum"]
     theano = SearchSpace.load(find_setting_file("search_spaces", "theano"), cores=1)
-    assert theano.learns_by == ["batch_size", "learning_rate", "early_stopping"]
+    assert theano.learns_by == [
+        "batch_size", "learning_rate", "average_weights", "early_stopping",
+    ]  # fmt: skip
 
 
 def test_an_exchange_with_a_loss_is_for_several_nodes_where_there_may_be_some():

@@ -10,13 +10,14 @@ from tuner.values.trial import TrialResult, TrialStatus
 
 _LEFT_OUT: Params = {
     "blas_kernel": UNSET, "workers": 1, "nodes": 1, "exchange": EXACT, "bucket_cap_mb": UNSET,
-    "bytes_per_pack": 0,
+    "bytes_per_pack": 0, "average_weights": False,
 }  # fmt: skip
 """Values that go without saying."""
 _WORDS = {
     "batch_size": "batch {}",
     "iterations": "{} iterations",
     "learning_rate": "lr {}",
+    "average_weights": "averaged weights",
     "blas": "{}",
     "blas_kernel": "kernel {}",
     "workers": "{} workers",
@@ -42,8 +43,8 @@ def format_seconds(seconds: float) -> str:
 def describe_params(params: Params) -> str:
     """Describe params in a few words: "batch 64, 2,300 iterations, lr 0.012, mkl, 2 threads".
 
-    An unset kernel, a single worker, an exact exchange, unset buckets and a single pack are
-    left out; unset threads are named, as they are a choice of their own.
+    An unset kernel, a single worker, an exact exchange, unset buckets, a single pack and weights
+    that are not averaged are left out; unset threads are named, as they are a choice of their own.
     """
     words = [_describe(name, value) for name, value in params.items()]
     return ", ".join(word for word in words if word)

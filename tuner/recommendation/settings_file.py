@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.config.catalogue import find_setting_file, framework_folder
 from tuner.config.schema import FrameworkConfig
 from tuner.measure import cpu_flags
-from tuner.values.params import Params, ParamValue
+from tuner.values.params import AVERAGE_WEIGHTS, Params, ParamValue
 from tuner.values.space import SearchSpace
 
 
@@ -31,10 +31,11 @@ def settings_template(
 def fill_settings(template: Path, params: Params) -> str:
     """Return the framework's own settings file with ``params`` filled in.
 
-    ``$name`` is a param, ``$name_80pct`` is 80 % of it, rounded down.
+    ``$name`` is a param, ``$name_80pct`` is 80 % of it, rounded down. Studies that did not know
+    averaged weights averaged none.
     """
     text = template.read_text(encoding="utf-8")
-    return string.Template(text).safe_substitute(_Values(params))
+    return string.Template(text).safe_substitute(_Values({AVERAGE_WEIGHTS: False, **params}))
 
 
 class _Values(dict[str, ParamValue]):

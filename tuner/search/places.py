@@ -14,7 +14,7 @@ import numpy as np
 
 from tuner.search.curves import Curve
 from tuner.values.exchange import Lossy, group_of, lossy
-from tuner.values.params import Params, ParamValue
+from tuner.values.params import AVERAGE_WEIGHTS, Params, ParamValue
 from tuner.values.ranges import Choices, Range
 from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialResult, TrialStatus
@@ -86,7 +86,8 @@ class AccuracyCube:
 
         Divergence is a cliff, which a smooth model of accuracy would round off far into the
         region that trains well. A training that diverged at some rate is assumed to diverge at
-        any higher one, and near its other params.
+        any higher one, and near its other params. Whether weights are averaged changes nothing
+        of how they are trained.
 
         Args:
             places: Coordinates in the cube, shape (n, d).
@@ -98,9 +99,11 @@ class AccuracyCube:
         diverged = [self.place(each.params) for each in self._lost(results)]
         stable: _Array = np.ones(len(places))
         rate = self._names.index("learning_rate")
+        same = [row for row, name in enumerate(self._names) if name == AVERAGE_WEIGHTS]
         for each in diverged:
             apart = places - np.array(each)
             apart[:, rate] = np.minimum(apart[:, rate], 0.0)
+            apart[:, same] = 0.0
             stable *= 1 - np.exp(-0.5 * (apart**2).sum(axis=1) / _CLIFF**2)
         return stable
 

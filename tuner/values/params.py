@@ -17,6 +17,9 @@ Params = Mapping[str, ParamValue]
 UNSET = "unset"
 """The value of ``threads`` (or of a kernel) that sets no variable: the library decides."""
 
+AVERAGE_WEIGHTS = "average_weights"
+"""The param that says whether the average of the weights along a training takes their place."""
+
 
 def text_of(value: ParamValue) -> str:
     """Return a value as a command line or a variable of the environment has it."""

@@ -15,6 +15,8 @@ with worker_api.importing("caffe"):
     import caffe
     import numpy as np
 
+import worker_average
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 EVAL_BATCH = 100  # test batch of both examples
 LENET = "lenet.prototxt", "solver.prototxt"
@@ -76,8 +78,9 @@ def prepare(trial):
     os.chdir(trial.folder)
     net_file, solver_file = files_of(trial)
     fill(trial, net_file, "train.prototxt")
-    drop = {"iterations_80pct": trial.iterations * 80 // 100}
-    solver_path = fill(trial, solver_file, "solver.prototxt", **drop)
+    values = {"average_weights": getattr(trial, "average_weights", False)}
+    values["iterations_80pct"] = trial.iterations * 80 // 100
+    solver_path = fill(trial, solver_file, "solver.prototxt", **values)
     with open(solver_path, "a") as output:
         output.write("random_seed: %d\n" % trial.seed)
     caffe.set_mode_cpu()
@@ -101,7 +104,8 @@ def prepare(trial):
         ]
         return float(np.mean(np.concatenate(answers)[: len(images)] == labels))
 
-    return step, evaluate
+    weights = [each.data for layer in solver.net.params.values() for each in layer]
+    return worker_average.averaged(trial, step, evaluate, weights)
 
 
 # A NaN in front of max-pooling corrupts Caffe's heap: look at the loss after every iteration.

@@ -10,6 +10,7 @@ with worker_api.importing("caffe2"):
     from caffe2.python import brew, core, model_helper, optimizer, workspace
     from caffe2.python.modeling import initializers
 
+import worker_average
 import worker_data
 import worker_lenet
 
@@ -97,6 +98,7 @@ def prepare(trial):
         scores = network(trial, model, engine)
         if training:
             (caffe_solver if caffe else own_solver)(model, trial, scores)
+            params = list(map(str, model.params))
         workspace.CreateNet(model.net)
         nets.append(model.net)
     iterations = itertools.count()
@@ -119,7 +121,8 @@ def prepare(trial):
     def evaluate(split):
         return worker_data.accuracy(predict, *load(split))
 
-    return step, evaluate
+    access = workspace.FetchBlob, workspace.FeedBlob
+    return worker_average.averaged(trial, step, evaluate, params, *access)
 
 
 def report():

@@ -13,6 +13,7 @@ with worker_api.importing("chainer"):
     import numpy as np
     from chainer import functions, links
 
+import worker_average
 import worker_data
 import worker_lenet
 
@@ -98,7 +99,7 @@ def prepare(trial):
                 lambda images: net(images).array, *worker_data.load(trial, split, net.scale)
             )
 
-    return step, evaluate
+    return worker_average.averaged(trial, step, evaluate, [p.array for p in net.params()])
 
 
 def keeps(size):

@@ -12,6 +12,7 @@ with worker_api.importing("cntk"):
     import cntk
     import numpy as np
 
+import worker_average
 import worker_data
 import worker_lenet
 
@@ -115,7 +116,8 @@ def prepare(trial):
             *worker_data.load(trial, split, worker_lenet.SCALE),
         )
 
-    return step, evaluate
+    read, write = lambda p: p.value, lambda p, a: setattr(p, "value", a)  # noqa: E731
+    return worker_average.averaged(trial, step, evaluate, net.parameters, read, write)
 
 
 def report():

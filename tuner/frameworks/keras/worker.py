@@ -16,6 +16,7 @@ with worker_api.importing("keras and its back end"):
         import tensorflow as tf
         from tensorflow.python.util import _pywrap_util_port as build
 
+import worker_average
 import worker_data
 import worker_lenet
 
@@ -101,7 +102,9 @@ def prepare(trial):
     def evaluate(split):
         return worker_data.accuracy(model.predict_on_batch, *load(split))
 
-    return step, evaluate
+    read, write = lambda v: v.numpy(), lambda v, a: v.assign(a)  # noqa: E731
+    values = model.trainable_variables
+    return worker_average.averaged(trial, step, evaluate, values, read, write)
 
 
 def report():

@@ -79,7 +79,7 @@ class Texts:
 
 
 def prepare(trial):
-    """Build the net; returns step and evaluate for the training loop."""
+    """Build the net; returns its weights, and step and evaluate for the training loop."""
     symbol, weights = network(trial), first_weights(trial)
     gradients = {name: mx.nd.zeros_like(each) for name, each in weights.items()}
     texts = Texts(symbol, trial.batch_size, weights, gradients)
@@ -108,4 +108,4 @@ def prepare(trial):
         judge = lambda *given: tester.run(*given).asnumpy().T  # noqa: E731
         return worker_words.perplexity(trial, split, judge)
 
-    return step, evaluate
+    return weights.values(), step, evaluate

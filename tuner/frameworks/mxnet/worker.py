@@ -10,10 +10,12 @@ with worker_api.importing("mxnet"):
     import numpy as np
     import words
 
+import worker_average
 import worker_data
 import worker_lenet
 import worker_networks
 
+ACCESS = mx.nd.NDArray.asnumpy, lambda weights, values: weights.__setitem__(slice(None), values)
 # network, scale of a pixel's byte, reshuffled every epoch
 MODELS = {
     "default": (networks.own_example, 1 / 255.0, True),
@@ -26,7 +28,8 @@ def prepare(trial):
     """Build the net; returns step and evaluate for the training loop."""
     mx.random.seed(trial.seed)
     if trial.model == "lstm":
-        return words.prepare(trial)
+        weights, *work = words.prepare(trial)
+        return worker_average.averaged(trial, *work, weights, *ACCESS)
     network, scale, shuffle = MODELS[trial.model]
     scores, first, rates, decay = network(trial)
     symbol = mx.sym.SoftmaxOutput(scores, name="softmax")
@@ -82,7 +85,8 @@ def prepare(trial):
         data = worker_data.load(trial, split, scale)
         return worker_data.accuracy(predict, *data, batch=eval_batch)
 
-    return step, evaluate
+    weights = [each for (each,) in module._exec_group.param_arrays]
+    return worker_average.averaged(trial, step, evaluate, weights, *ACCESS)
 
 
 def report():

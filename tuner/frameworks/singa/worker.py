@@ -13,6 +13,7 @@ with worker_api.importing("singa"):
     import singa
     from singa import device, layer, model, opt, tensor
 
+import worker_average
 import worker_data
 import worker_lenet
 
@@ -117,7 +118,9 @@ def prepare(trial):
         # a convolution is made for one size of batch
         return worker_data.accuracy(predict, *worker_data.load(trial, split, scale), batch=size)
 
-    return step, evaluate
+    read, write = tensor.to_numpy, tensor.Tensor.copy_from_numpy
+    values = net.get_params().values()
+    return worker_average.averaged(trial, step, evaluate, values, read, write)
 
 
 def report():

@@ -35,7 +35,7 @@ def layer(seen, weights, state):
 
 
 def prepare(trial):
-    """Build and compile the net; returns the function of an iteration, step and evaluate."""
+    """Build and compile the net; returns an iteration's function, values, step and evaluate."""
     embedding, layers, scores = made(trial)
     values = [embedding, *itertools.chain(*layers), *scores]
 
@@ -89,4 +89,4 @@ def prepare(trial):
 
         return worker_words.perplexity(trial, split, judged)
 
-    return run, step, evaluate
+    return run, values, step, evaluate

@@ -14,6 +14,7 @@ with worker_api.importing("tensorflow"):
     import words
     from tensorflow.python.util import _pywrap_util_port as build
 
+import worker_average
 import worker_data
 import worker_lenet
 import worker_networks
@@ -37,8 +38,8 @@ def prepare(trial):
     """Build and compile the net; returns step and evaluate for the training loop."""
     group.meet(trial)
     if trial.model == "lstm":
-        _in_effect["run"], *work = words.prepare(trial)
-        return work
+        _in_effect["run"], values, *work = words.prepare(trial)
+        return averaged(trial, *work, values)
     colour = trial.model == "default" and trial.channels == 3
     network, view, scale, shuffle = MODELS["default in colour" if colour else trial.model]
     layers, tested, scores, update, rate = network(trial)
@@ -91,7 +92,13 @@ def prepare(trial):
         answer = lambda part: predict(tf.constant(view(judged(part))))  # noqa: E731
         return worker_data.accuracy(answer, images, labels, eval_batch)
 
-    return step, evaluate
+    return averaged(trial, step, evaluate, sum(tested, ()))
+
+
+def averaged(trial, step, evaluate, values):
+    """Return both with the average of the values, if the trial asks for it."""
+    read, write = lambda v: v.numpy(), lambda v, a: v.assign(a)  # noqa: E731
+    return worker_average.averaged(trial, step, evaluate, values, read, write)
 
 
 def report():

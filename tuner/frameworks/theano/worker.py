@@ -12,6 +12,7 @@ with worker_api.importing("theano"):
     from theano.tensor.nnet import categorical_crossentropy, conv2d, relu, softmax
     from theano.tensor.signal.pool import pool_2d
 
+import worker_average
 import worker_data
 import worker_lenet
 
@@ -119,7 +120,8 @@ def prepare(trial):
     def evaluate(split):
         return worker_data.accuracy(predict, *worker_data.load(trial, split, scale))
 
-    return step, evaluate
+    read, write = lambda v: v.get_value(borrow=True), lambda v, a: v.set_value(a)  # noqa: E731
+    return worker_average.averaged(trial, step, evaluate, sum(layers, []), read, write)
 
 
 worker_api.serve(prepare, theano=theano.__version__, numpy=np.__version__)

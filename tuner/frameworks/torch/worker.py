@@ -10,6 +10,7 @@ with worker_api.importing("torch"):
     from torch.nn import functional
 
 import group
+import worker_average
 import worker_data
 import worker_lenet
 import worker_networks
@@ -38,7 +39,7 @@ def prepare(trial):
     if trial.model == "lstm":
         net, step, evaluate = words.prepare(trial)
         _in_effect.update(net=net, blas_is_library=hasattr(trial, "onednn"))
-        return step, evaluate
+        return averaged(trial, step, evaluate, net)
     network, scale, mean, deviation, shuffle = MODELS[trial.model]
     form = FORMATS[trial.memory_format]
     net, optimizer, schedule = network(trial)
@@ -77,7 +78,13 @@ def prepare(trial):
                 batch=worker_networks.eval_batch(trial),
             )
 
-    return step, evaluate
+    return averaged(trial, step, evaluate, net)
+
+
+def averaged(trial, step, evaluate, net):
+    """Return both with the average of the net's weights, if the trial asks for it."""
+    weights = [each.detach().numpy() for each in net.parameters()]
+    return worker_average.averaged(trial, step, evaluate, weights)
 
 
 def report():

@@ -5,6 +5,7 @@ local worker_api = require "worker_api"
 local torch = worker_api.import("torch")
 worker_api.import("nn")
 local lenet = require "worker_lenet"
+local average = require "worker_average"
 
 local arrays = {}
 torch.setdefaulttensortype("torch.FloatTensor")
@@ -123,7 +124,7 @@ local function prepare(trial)
       return right / all:size(1)
    end
 
-   return step, evaluate
+   return average.averaged(trial, step, evaluate, tensors)
 end
 
 local function report() return {threads = torch.getnumthreads()} end
