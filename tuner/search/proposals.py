@@ -90,10 +90,26 @@ class Proposer:
             row = int(np.argmax(worth.max(axis=1)))
         if not worth[row].any():  # nothing promises anything: take the cheapest
             row = int(np.argmin(np.where(fits, candidates.costs, math.inf).min(axis=1)))
-        # a run that adds nothing is stopped early, but a short one cannot be prolonged
-        wanted = fits[row] & (worth[row] >= _NEARLY * worth[row].max())
-        lengths = candidates.grid[wanted]
-        return candidates.members[row].params(lengths.max() if worth[row].any() else lengths.min())
+        return candidates.members[row].params(self._length(candidates, row, worth[row]))
+
+    def _length(self, candidates: Candidates, row: int, worth: _Array) -> float:
+        """Return the iterations to train: the most that are worth about as much as any.
+
+        A run that adds nothing is stopped early, but a short one cannot be prolonged. A start
+        point is trained no longer than was named for it, as its whole use is to need less.
+
+        Args:
+            candidates: The candidates.
+            row: The one to train.
+            worth: Its worth at each point of the grid, shape (k,).
+        """
+        grid, offered = candidates.grid, candidates.fits[row]
+        if row in candidates.untried:
+            named = max(candidates.members[row].length, grid[offered].min())
+            offered = offered & (grid <= named)
+        most = worth[offered].max()
+        lengths = grid[offered & (worth >= _NEARLY * most)]
+        return float(lengths.max() if most > 0 else lengths.min())
 
     def _row(self, candidates: Candidates, worth: _Array) -> int:
         """Return the row to train: that of a start point first, else the one worth most.

@@ -146,9 +146,13 @@ class Plan:
             if not {*indices[:place]} & {*self.of_its_pace(each)}
         ]
 
+    def least_rounds(self, index: int) -> int:
+        """Return in how many rounds the times of an entrant must be measured."""
+        return MIN_ROUNDS * self._runs_for_one(index)
+
     def owes(self, index: int) -> bool:
         """Return whether the times of an entrant were measured in fewer rounds than needed."""
-        return self.timed_rounds(index) < MIN_ROUNDS * self._runs_for_one(index)
+        return self.timed_rounds(index) < self.least_rounds(index)
 
     @property
     def owed(self) -> list[int]:

@@ -29,6 +29,9 @@ from tuner.verification.plan import Plan, look_counts
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
 
+_CLEAR = 0.01  # p-value below which the runtime setting needs no further rounds
+_TWICE = 2  # times the least rounds, at most, to prove that it is faster
+
 
 class Verification:
     """Decides which runs verify what.
@@ -240,11 +243,15 @@ class Verification:
         first = [each for each in active if self._must_go_on([each])]
         order = self._order(plan, first or active) if active else ()
         order = order if order and self._fits(order, left_s) else ()
+        doubtful = [] if order or self._must_go_on(active) else self._doubtful()
+        if doubtful and last:
+            order = plan.turned([0, *doubtful])
+            order = order if plan.cost_s(order) <= left_s else ()
         if not order and not self._must_go_on(active):
             entrants = self._campaign(points, chances).entrants(left_s, last=last)
             plan = self._plan.with_entrants(entrants)
             new = range(len(self._plan.entrants), len(plan.entrants))
-            order = self._order(plan, [*self._plan.owed, *new]) if entrants else ()
+            order = self._order(plan, [*self._plan.owed, *doubtful, *new]) if entrants else ()
         owed = self._plan.owed
         if not order and last and (timed := owed or self._unsure()):
             order = plan.turned([0, *timed])
@@ -322,6 +329,30 @@ class Verification:
             not (plan.entrants[each].stops and seen.verdict(each)) or plan.owes(each)
             for each in active
         )
+
+    def _doubtful(self) -> list[int]:
+        """Return the runtime setting if it seems faster, and further rounds may prove that.
+
+        The default's own setting is often unsteady, so it may take twice as many as the least.
+        Before them, only a clear result is final: then the level of the last look stays as it is
+        (Peto et al. 1976, doi:10.1038/bjc.1976.220).
+        """
+        plan = self._known
+        versus = [
+            each.against_default
+            for each in self.summary()
+            if each.role is Role.RUNTIME_ONLY and each.against_default
+        ]
+        if not any(each.speedup.value > 1 and each.speedup_p > _CLEAR for each in versus):
+            return []
+        return [
+            index
+            for index, each in enumerate(plan.entrants)
+            if each.role is Role.RUNTIME_ONLY
+            and plan.least_rounds(index)
+            <= plan.timed_rounds(index)
+            < _TWICE * plan.least_rounds(index)
+        ]
 
     def _unsure(self) -> list[int]:
         """Return the default's own training and proven entrants that may get further rounds."""
