@@ -33,6 +33,7 @@ from tuner.config.schema import TuneConfig
 from tuner.config.validation import CHOICES, validate
 from tuner.measure import cpu_flags
 from tuner.search.samplers import make_sampler
+from tuner.values.params import AVERAGE_WEIGHTS
 from tuner.values.space import Default, SearchSpace
 
 CONF = project_folder("conf")
@@ -231,6 +232,10 @@ def test_start_points_are_members_where_the_machine_has_it_all(name):
         assert all(each[name] == default.params[name] for each in listed for name in learnt)
         assert bolder["learning_rate"] > default.params["learning_rate"]
         assert bolder["iterations"] < default.params["iterations"]
+        choice = space.params.get(AVERAGE_WEIGHTS)
+        averages = choice is not None and True in choice.values(default.params)
+        assert all(each.get(AVERAGE_WEIGHTS, False) is averages for each in (bolder, *smaller))
+        assert not default.params.get(AVERAGE_WEIGHTS)
         for each in smaller:
             assert each["batch_size"] < default.params["batch_size"]
             kept = each["learning_rate"] == default.params["learning_rate"]

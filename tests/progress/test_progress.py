@@ -56,6 +56,8 @@ def text_of(console: Console) -> str:
         ({"workers": 2, "bucket_cap_mb": 1}, "2 workers, buckets of 1 MiB"),
         ({"workers": 2, "bytes_per_pack": 0}, "2 workers"),
         ({"workers": 2, "bytes_per_pack": 1048576}, "2 workers, packs of 1,048,576 bytes"),
+        ({"threads": 1, "average_weights": True}, "1 thread, averaged weights"),
+        ({"threads": 1, "average_weights": False}, "1 thread"),
         ({"blas": "a\x1b[2J\nb"}, "a [2J b"),
         ({}, ""),
     ],

@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import DEFAULT, SYNTHETIC
 from tests.report_samples import make_measurement
 from tuner.search.places import AccuracyCube
+from tuner.values.params import AVERAGE_WEIGHTS
+from tuner.values.ranges import Choices
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
 
@@ -75,3 +77,21 @@ def test_beside_and_above_what_diverged_training_is_unlikely_to_go_well(cube, lo
     assert low > 0.9
     assert same == pytest.approx(0)
     assert higher == pytest.approx(0)
+
+
+def test_what_diverges_does_so_whether_its_weights_are_averaged_or_not():
+    averages = Choices({"": (False, True)}, runtime=False)
+    space = dataclasses.replace(SPACE, params={**SPACE.params, AVERAGE_WEIGHTS: averages})
+    cube, plain = AccuracyCube(space), {**DEFAULT, AVERAGE_WEIGHTS: False}
+    own, lost = (
+        dataclasses.replace(each, trial=dataclasses.replace(each.trial, params=params))
+        for each, params in (
+            (OWN, plain),
+            (
+                trained(1, (0.9,), status=TrialStatus.DIVERGED, val_accuracy=None),
+                {**plain, "learning_rate": HIGH, AVERAGE_WEIGHTS: True},
+            ),
+        )
+    )
+    places = [cube.place({**plain, "learning_rate": each}) for each in (LOW, HIGH)]
+    assert cube.stability(np.array(places), [own, lost]) == pytest.approx([1, 0], abs=0.1)

@@ -1,0 +1,52 @@
+"""Tests of ``tuner.search.proposals``."""
+
+import dataclasses
+
+import pytest
+
+from tests.conftest import DEFAULT, SYNTHETIC
+from tests.report_samples import make_measurement
+from tuner.search.candidates import Known
+from tuner.search.derived import Composition
+from tuner.search.outlook import Aim, Target
+from tuner.search.proposals import Proposer
+from tuner.values.params import AVERAGE_WEIGHTS, iterations_of
+from tuner.values.ranges import Choices
+from tuner.values.runtime_map import PaceProbe, RuntimeMap
+from tuner.values.space import SearchSpace
+from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
+from tuner.verification.noninferiority import LookPlan
+
+PLAIN = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
+AVERAGING = dataclasses.replace(
+    PLAIN, params={**PLAIN.params, AVERAGE_WEIGHTS: Choices({"": (False, True)}, runtime=False)}
+)
+FAST = {"blas": "fast", "threads": 1, "blas_kernel": "auto", "fault": ""}
+TARGET = Target(
+    val_accuracy=0.98, test_accuracy=0.98, deviation=0.001, test_images=10_000, sure_s=100.0,
+    images=64_000, looks=LookPlan((5, 5), (2, 4), 0.025), margin=0.002, val_images=5_000,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("space", "share"), [(PLAIN, 0.5), (AVERAGING, 0.25)], ids=["plain", "averaging"]
+)
+def test_a_start_point_trains_no_longer_than_was_named_for_it(space, share):
+    default = {**DEFAULT, AVERAGE_WEIGHTS: False} if space is AVERAGING else DEFAULT
+    looks = [Checkpoint(100 * n, 10.0 * n, None, 1 - 0.2 / n) for n in range(1, 11)]
+    own = TrialResult(
+        Trial(0, default, TrialKind.DEFAULT), TrialStatus.COMPLETE, iterations=1000,
+        val_accuracy=0.98, checkpoints=tuple(looks), measurement=make_measurement(100.0),
+    )  # fmt: skip
+    probes = [PaceProbe(FAST, batch, 0.01 * batch / 64) for batch in (8, 64, 256)]
+    proposer = Proposer(Composition(space, RuntimeMap(probes)), default, seed=1, stream=0)
+    known = Known([own], [], [(100.0, 0.98)], Aim(TARGET, max_images=64_000))
+    first = proposer.propose(known, limit_s=1000.0)
+    later = proposer.propose(dataclasses.replace(known, flying=[first]), limit_s=1000.0)
+    bolder, smaller = sorted((first, later), key=lambda each: -each["batch_size"])
+    assert bolder["learning_rate"] == 3 * default["learning_rate"]
+    assert iterations_of(bolder) <= share * iterations_of(default)
+    assert smaller["batch_size"] == default["batch_size"] // 4
+    assert iterations_of(smaller) <= iterations_of(default)
+    for each in (bolder, smaller):
+        assert each.get(AVERAGE_WEIGHTS, False) is (space is AVERAGING)
