@@ -95,3 +95,11 @@ def test_what_diverges_does_so_whether_its_weights_are_averaged_or_not():
     )
     places = [cube.place({**plain, "learning_rate": each}) for each in (LOW, HIGH)]
     assert cube.stability(np.array(places), [own, lost]) == pytest.approx([1, 0], abs=0.1)
+
+
+def test_a_default_outside_the_choices_that_are_left_has_a_place_of_its_own():
+    only = Choices({"": (True,)}, runtime=False)
+    space = dataclasses.replace(SPACE, params={**SPACE.params, AVERAGE_WEIGHTS: only})
+    cube = AccuracyCube(space)
+    own, other = (cube.place({**DEFAULT, AVERAGE_WEIGHTS: each}) for each in (False, True))
+    assert own != other

@@ -167,7 +167,9 @@ class _Draw:
 def _coordinate(param: Range | Choices, value: ParamValue, params: Params) -> float:
     if isinstance(param, Choices):
         values = param.values(params)
-        return values.index(value) / max(len(values) - 1, 1)
+        # a default may have none of the choices that a user has left
+        row = values.index(value) if value in values else -1
+        return row / max(len(values) - 1, 1)
     low, high, at = param.low, param.high, float(value or 0)
     if param.log:
         low, high, at = math.log(low), math.log(high), math.log(at)
