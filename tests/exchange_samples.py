@@ -43,10 +43,12 @@ def setting(**changes: object) -> dict:
     return {**own, **ALONE, **changes}
 
 
-def probes(layout: dict, seconds: float, batches: tuple[int, ...] = (8, 64, 256)) -> list:
-    """Probes of a setting that takes so long for an image, and 20 images more an iteration."""
+def probes(
+    layout: dict, seconds: float, batches: tuple[int, ...] = (8, 64, 256), extra: int = 20
+) -> list:
+    """Probes of a setting that takes so long for an image, and for ``extra`` more an iteration."""
     return [
-        PaceProbe(setting(**layout), batch, seconds * (20 + batch))
+        PaceProbe(setting(**layout), batch, seconds * (extra + batch))
         for batch in batches
         for _ in range(3)
     ]

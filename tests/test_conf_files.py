@@ -226,7 +226,7 @@ def test_start_points_are_members_where_the_machine_has_it_all(name):
     for default, space in spaces_of(name, 2):
         points = space.start_points(default.params)
         count = len(space.start)
-        listed, (bolder, *smaller) = points[:count], points[count:]  # those for all come last
+        listed, (bolder, *batches) = points[:count], points[count:]  # those for all come last
         assert len(listed) == len(default.start)
         learnt = [name for name in space.params if name not in space.runtime]
         assert all(each[name] == default.params[name] for each in listed for name in learnt)
@@ -234,14 +234,15 @@ def test_start_points_are_members_where_the_machine_has_it_all(name):
         assert bolder["iterations"] < default.params["iterations"]
         choice = space.params.get(AVERAGE_WEIGHTS)
         averages = choice is not None and True in choice.values(default.params)
-        assert all(each.get(AVERAGE_WEIGHTS, False) is averages for each in (bolder, *smaller))
+        assert all(each.get(AVERAGE_WEIGHTS, False) is averages for each in (bolder, *batches))
         assert not default.params.get(AVERAGE_WEIGHTS)
-        for each in smaller:
-            assert each["batch_size"] < default.params["batch_size"]
-            kept = each["learning_rate"] == default.params["learning_rate"]
-            assert each["learning_rate"] <= default.params["learning_rate"]
-            assert kept == (space.rate_rule == "constant")
-            assert each["iterations"] == default.params["iterations"]
+        for each in batches:
+            larger = each["batch_size"] / default.params["batch_size"]
+            faster = each["learning_rate"] / default.params["learning_rate"]
+            assert larger == 4 or larger < 1
+            assert faster == 1 if space.rate_rule == "constant" else (faster > 1) == (larger > 1)
+            shortest = each["iterations"] == space.params["iterations"].low
+            assert shortest or each["iterations"] * larger <= default.params["iterations"]
         assert all(space.refusal(point) == "" for point in points)
         assert default.params not in points
         for start in space.start:

@@ -27,6 +27,7 @@ from tuner.search.derived import Composition
 from tuner.search.places import AccuracyCube
 from tuner.values.exchange import lossy
 from tuner.values.pareto import OBJECTIVES
+from tuner.values.runtime_map import RuntimeMap
 from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
 
 SPACE = grouped_space()
@@ -137,13 +138,24 @@ def test_a_group_that_is_faster_is_also_tried_in_a_batch_as_much_larger(make_sea
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("extra", "tried"), [(200, True), (20, False)])
+def test_a_larger_batch_is_a_start_point_where_its_images_are_much_cheaper(
+    make_search, extra, tried
+):
+    search = make_search(RuntimeMap(probes(ALONE, 1e-5, extra=extra)))
+    asked = [train(search).params for _ in range(4)]
+    larger = {"batch_size": 256, "learning_rate": 2 * GROUPED["learning_rate"], "iterations": 250}
+    assert sum(larger.items() <= each.items() for each in asked) == tried
+
+
+@pytest.mark.slow
 def test_joint_search_tries_the_batch_of_a_group_after_the_other_start_points(make_search):
     search = JointSearch(make_search(grouped_map(exact=1.2)).study)
     asked = []
-    for _ in range(4):
+    for _ in range(5):
         asked.append(search.next(View(math.inf, math.inf, 0, default_known=True)))
         search.tell(run(asked[-1].number, **asked[-1].params))
-    assert asked[3].params == SPACE.group_points(GROUPED)[0]
+    assert asked[4].params == SPACE.group_points(GROUPED)[0]
 
 
 @pytest.mark.slow

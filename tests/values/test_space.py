@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import optuna
@@ -13,6 +14,7 @@ from tests.conftest import DEFAULT as SYNTHETIC_DEFAULT
 from tests.conftest import SYNTHETIC
 from tuner.config.catalogue import find_setting_file, list_frameworks
 from tuner.values.errors import ConfigError
+from tuner.values.ranges import Choices
 from tuner.values.space import SearchSpace
 
 ALL_FLAGS = ("avx", "avx2", "avx512f")
@@ -257,13 +259,40 @@ def test_the_batch_grows_with_the_group_and_the_rate_by_its_rule(tmp_path, rule,
 
 
 @pytest.mark.parametrize(
-    ("rule", "rate"), [("linear", 0.00707), ("square_root", 0.00707), ("constant", 0.01)]
+    ("rule", "low", "high"),
+    [
+        ("linear", 0.00707, 0.03),  # as high as it may be
+        ("square_root", 0.00707, 0.02),
+        ("constant", 0.01, 0.01),
+    ],
 )
-def test_the_rate_falls_with_a_smaller_batch_unless_it_is_of_one_sample(tmp_path, rule, rate):
+@pytest.mark.parametrize("averaged", [False, True])
+def test_start_points_train_on_fewer_images_or_in_other_batches(
+    tmp_path, rule, low, high, averaged
+):
     space = space_with(tmp_path, rule)
-    smaller = space.start_points(space.default("digits", "default").params)[-1]
-    assert smaller["batch_size"] == 16
-    assert smaller["learning_rate"] == pytest.approx(rate, rel=1e-3)
+    default = space.default("digits", "default").params
+    if averaged:
+        average = {"average_weights": Choices({"": (False, True)}, runtime=False)}
+        space = dataclasses.replace(space, params={**space.params, **average})
+        default = {**default, "average_weights": False}
+    points = space.start_points(default)
+    found = [(each["batch_size"], each["iterations"], each["learning_rate"]) for each in points]
+    fewer = 2 if averaged else 1
+    assert found == [
+        (32, 800 // fewer, 0.03),
+        (16, 1600 // fewer, pytest.approx(low, rel=1e-3)),
+        (128, 400 // fewer, pytest.approx(high)),
+    ]
+    assert all(
+        each.get("average_weights", False) is averaged for each in space.start_points(default)
+    )
+
+
+def test_no_start_point_is_the_default_itself(tmp_path):
+    space = space_with(tmp_path)
+    default = {**space.default("digits", "default").params, "batch_size": 16}
+    assert [each["batch_size"] for each in space.start_points(default)] == [16, 64]
 
 
 def test_a_rate_whose_rule_nobody_names_grows_with_the_square_root(tmp_path):

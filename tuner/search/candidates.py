@@ -19,6 +19,7 @@ from tuner.values.ranges import Range
 from tuner.values.trial import TrialResult
 
 _DRAWN = 192  # candidates at random, each time
+_MUCH_CHEAPER = 0.5  # of the seconds per image; so a larger batch is worth starting with
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
 _Array = np.typing.NDArray[np.float64]
@@ -181,10 +182,17 @@ class CandidateSource:
     def _starts(self) -> list[tuple[_Part, int]]:
         """Return the start points and the default.
 
-        Each comes with the most iterations named for it, as a run passes all shorter ones.
+        Larger batches are among them where these make images much cheaper. Each point comes with
+        the most iterations named for it, as a run passes all shorter ones.
         """
         found: dict[str, tuple[_Part, int]] = {}
-        starts = *self._space.start_points(self._default), *self._for_groups()
+        starts = [
+            each
+            for each in self._space.start_points(self._default)
+            if batch_size_of(each) <= batch_size_of(self._default)
+            or self._image_s(each) <= _MUCH_CHEAPER * self._image_s(self._default)
+        ]
+        starts += self._for_groups()
         for point in (*starts, self._default):
             part = self._cube.part(point)
             _, longest = found.get(str(part), (part, 0))
@@ -197,6 +205,10 @@ class CandidateSource:
             if group_size(self._composition.fastest(point)) == group_size(point):
                 return [point]
         return []
+
+    def _image_s(self, params: Params) -> float:
+        """Return the seconds per image at the fastest setting."""
+        return self._composition.pace_s(params) / batch_size_of(params)
 
     def _kinds(self, batch_size: int, *, exact: bool) -> list[Lossy]:
         """Return the lossy exchanges worth trying at a batch size."""

@@ -32,8 +32,8 @@ from tuner.values.ranges import Choices, Range, Suggests, check_cases, check_key
 from tuner.values.shares import with_nodes
 
 _BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
-_FEWER_WITH_AVERAGE = 0.25  # the same with averaged weights; Caffe's needs less on MNIST
-_SMALLER_BATCH = 4  # times smaller than the default's, for another start point
+_OTHER_BATCH = 4  # times smaller or larger than the default's, for two more
+_FEWER_WITH_AVERAGE = 0.5  # of the iterations of each; Caffe's default needs less on MNIST
 _RATE_RULES = {"linear": 1.0, "square_root": 0.5, "constant": 0.0}
 """The power of the batch size that the learning rate of a larger batch grows with."""
 
@@ -227,11 +227,12 @@ class SearchSpace:
     def start_points(self, default: Params) -> list[dict[str, ParamValue]]:
         """Return params worth trying first that this machine and these ranges allow.
 
-        They are those named in the search space, and two that hold for all frameworks. Defaults
+        They are those named in the search space, and three that hold for all frameworks. Defaults
         are chosen to be safe, so a higher rate often gets as far in fewer iterations
         (doi:10.1117/12.2520589). Small batches need fewer images
-        (doi:10.48550/arXiv.1804.07612). No measured accuracy enters them, but for how few
-        iterations suffice with averaged weights.
+        (doi:10.48550/arXiv.1804.07612). Large ones need as many (doi:10.48550/arXiv.1706.02677),
+        but some frameworks train on them in a fraction of the time. No measured accuracy enters
+        the points, but for how few iterations suffice with averaged weights.
         """
         points = [{**default, **each} for each in self.start]
         rate = self.params.get("learning_rate")
@@ -242,33 +243,38 @@ class SearchSpace:
         return [each for each in points if not self.refusal(each)]
 
     def _thriftier(self, default: Params, rate: Range) -> Iterator[dict[str, ParamValue]]:
-        """Yield the default with fewer images: at a higher rate, and in smaller batches.
+        """Yield the default in fewer iterations, or in cheaper ones.
 
-        The rate falls with the square root of the batch size (doi:10.48550/arXiv.1404.5997), under
-        any optimizer, unless it is that of a single sample. Where weights may be averaged, both
-        average them: that removes the noise which a falling rate would, at any stop, so that fewer
-        iterations are enough (doi:10.48550/arXiv.1212.1824, doi:10.48550/arXiv.1803.05407).
+        The first has a higher rate, the others a smaller and a larger batch. The rate falls with
+        the square root of the batch size (doi:10.48550/arXiv.1404.5997), under any optimizer, and
+        grows as ``rate_rule`` says, unless it is that of a single sample. Where weights may be
+        averaged, all average them: that removes the noise which a falling rate would, at any stop,
+        so that fewer iterations are enough (doi:10.48550/arXiv.1212.1824,
+        doi:10.48550/arXiv.1803.05407).
         """
-        own, sizes = float(default["learning_rate"] or 0), self.params["batch_size"]
-        iterations = self.params["iterations"]
-        assert isinstance(sizes, Range)
+        own, batch = float(default["learning_rate"] or 0), batch_size_of(default)
+        iterations, sizes = self.params["iterations"], self.params["batch_size"]
         assert isinstance(iterations, Range)
+        assert isinstance(sizes, Range)
         averages = self.params.get(AVERAGE_WEIGHTS)
         averaged = isinstance(averages, Choices) and True in averages.values(default)
-        calmer = {AVERAGE_WEIGHTS: True} if averaged else {}
-        fewer = _FEWER_WITH_AVERAGE if averaged else _FEWER_ITERATIONS
-        yield {
-            **default,
-            **calmer,
-            "learning_rate": min(_BOLDER_RATE * own, rate.high),
-            "iterations": max(int(iterations.low), int(fewer * iterations_of(default))),
-        }
-        batch = batch_size_of(default)
-        smaller = max(int(sizes.low), batch // _SMALLER_BATCH)
-        if smaller < batch:
-            power = min(_RATE_RULES[self.rate_rule], _RATE_RULES["square_root"])
-            fallen = max(own * (smaller / batch) ** power, rate.low)
-            yield {**default, **calmer, "batch_size": smaller, "learning_rate": fallen}
+        grows = _RATE_RULES[self.rate_rule]
+        falls = min(grows, _RATE_RULES["square_root"])
+        smaller, larger = max(int(sizes.low), batch // _OTHER_BATCH), batch * _OTHER_BATCH
+        for size, times_rate, share in (
+            (batch, _BOLDER_RATE, _FEWER_ITERATIONS),
+            (smaller, (smaller / batch) ** falls, 1.0),
+            (larger, (larger / batch) ** grows, 1.0 / _OTHER_BATCH),
+        ):
+            length = share * iterations_of(default) * (_FEWER_WITH_AVERAGE if averaged else 1.0)
+            point = {
+                **default,
+                "batch_size": size,
+                "learning_rate": min(max(own * times_rate, rate.low), rate.high),
+                "iterations": max(int(iterations.low), int(length)),
+            }
+            if times_rate != 1.0 or size != batch:  # else batches are as small as may be
+                yield {**point, AVERAGE_WEIGHTS: True} if averaged else point
 
     def group_points(self, default: Params) -> list[dict[str, ParamValue]]:
         """Return the default in larger batches, one for each group, the largest group first.
