@@ -24,10 +24,15 @@ CLOSE_TOGETHER := -n $$((2 * $$(nproc))) --maxprocesses 6 $(GROUPED)
 
 install: .venv/installed
 
-.venv/installed: requirements-hashed.txt requirements-dev.txt pyproject.toml
+.venv/installed: .venv/tuner requirements-dev.txt
+	$(BIN)/pip install --quiet -r requirements-dev.txt
+	touch $@
+
+# What a study needs. uv fetches the Pythons of runtimes that this machine lacks.
+.venv/tuner: requirements-hashed.txt requirements-dev.txt pyproject.toml
 	./scripts/make-venv $(PYTHON)
 	$(BIN)/pip install --quiet --require-hashes -r requirements-hashed.txt
-	$(BIN)/pip install --quiet -r requirements-dev.txt
+	$(BIN)/pip install --quiet $$(grep '^uv==' requirements-dev.txt)
 	$(BIN)/pip install --quiet --no-deps --editable .
 	touch $@
 
@@ -51,7 +56,7 @@ browser:
 lua:
 	-./scripts/need-packages luajit:luajit
 
-tune: install packages
+tune: .venv/tuner packages
 	$(BIN)/python -m tuner $(ARGS)
 
 check: install packages

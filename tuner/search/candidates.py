@@ -19,7 +19,7 @@ from tuner.values.ranges import Range
 from tuner.values.trial import TrialResult
 
 _DRAWN = 192  # candidates at random, each time
-_MUCH_CHEAPER = 0.5  # of the seconds per image; so a larger batch is worth starting with
+_CHEAPER = 0.6  # of the seconds per image; so a larger batch is worth starting with
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
 _Array = np.typing.NDArray[np.float64]
@@ -182,7 +182,7 @@ class CandidateSource:
     def _starts(self) -> list[tuple[_Part, int]]:
         """Return the start points and the default.
 
-        Larger batches are among them where these make images much cheaper. Each point comes with
+        Larger batches are among them where these make images cheaper. Each point comes with
         the most iterations named for it, as a run passes all shorter ones.
         """
         found: dict[str, tuple[_Part, int]] = {}
@@ -190,7 +190,7 @@ class CandidateSource:
             each
             for each in self._space.start_points(self._default)
             if batch_size_of(each) <= batch_size_of(self._default)
-            or self._image_s(each) <= _MUCH_CHEAPER * self._image_s(self._default)
+            or self._image_s(each) <= _CHEAPER * self._image_s(self._default)
         ]
         starts += self._for_groups()
         for point in (*starts, self._default):
