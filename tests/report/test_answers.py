@@ -86,7 +86,14 @@ def test_a_study_that_was_too_short_to_prove_anything_says_what_it_needs():
         ([versus(9.0, -0.02, no_loss=False), versus(2.0, 0.0)], "No loss", "trial 2 trains 2.0x"),
         ([versus(3.0, -0.001)], "No loss", "trial 1 trains 3.0x"),
         ([versus(3.0, -0.02, no_loss=False)], "No loss", "trial 1: 97.10 %, -2.00 points."),
-        ([versus(3.0, 0.001, p=0.5)], "No loss", "no faster configuration is proven"),
+        ([versus(3.0, 0.001, p=0.5)], "No loss", "trial 1: it loses none, but being 3.0x faster"),
+        (
+            [versus(3.0, -0.02, no_loss=False), versus(1.5, 0.004, p=0.5)],
+            "No loss",
+            "trial 2: it loses none, but being 1.5x faster (20.0 s instead of 30.0 s) is not "
+            "significant.",
+        ),
+        ([versus(0.5, 0.004, p=0.5)], "No loss", "is proven to keep the accuracy."),
         ([versus(0.5, 0.01)], "Most accurate", "(+1.00 points), 2.0x slower than the default"),
         ([versus(1.1, 0.01, p=0.5)], "Most accurate", "in no significantly different time"),
         ([versus(3.0, 0.01, gain_p=0.3)], "Most accurate", "the default itself (99.10 %)"),

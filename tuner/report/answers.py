@@ -129,6 +129,17 @@ def best_tried(result: StudyResult) -> Verified | None:
     return max(meant or faster, key=lambda each: each.gain, default=None)
 
 
+def _seems_faster(result: StudyResult) -> Verified | None:
+    """Return the fastest configuration that loses nothing, and is not proven to be faster."""
+    unsure = [
+        each
+        for each in result.verified
+        if each.loses_nothing and each.speedup > 1 and not each.is_faster
+        if not each.is_default and not each.learns_the_same
+    ]
+    return max(unsure, key=lambda each: each.speedup, default=None)
+
+
 def trade_offs(result: StudyResult) -> list[Verified]:
     """Return configurations that are faster than the first answer but may lose accuracy.
 
@@ -194,11 +205,16 @@ def _no_loss(result: StudyResult, default: Verified) -> Answer:
     margin = f"a loss of more than {quality.shown_loss(result.accuracy_margin)}"
     if point is None:
         text = f"no faster configuration is proven to keep the {quality.name}."
-        best = best_tried(result)
-        if best is not None:
+        unsure, best = _seems_faster(result), best_tried(result)
+        if tried := unsure or best:
+            subject = _subject(tried, default).rstrip(",")
+            text += f" The best that was tried is {subject}: "
+        if unsure is not None:
+            text += f"it loses none, but being {unsure.speedup:.1f}x faster ({_times(unsure)}) "
+            text += "is not significant."
+        elif best is not None:
             doubt = "" if best.is_worse else f", where {margin} is not ruled out"
-            text += f" The best that was tried is {_subject(best, default)}: {_figure(best)}, "
-            text += f"{quality.shown_gain(best.gain)}{doubt}."
+            text += f"{_figure(best)}, {quality.shown_gain(best.gain)}{doubt}."
         return Answer(label, "not proven", text + _too_short(result, default), None)
     kept = f"{_accuracies(point, default)}; {margin} is ruled out at "
     kept += f"{100 * point.confidence:g} % confidence"
