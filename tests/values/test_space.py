@@ -284,9 +284,7 @@ def test_start_points_train_on_fewer_images_or_in_other_batches(
         (16, 1600 // fewer, pytest.approx(low, rel=1e-3)),
         (128, 400 // fewer, pytest.approx(high)),
     ]
-    assert all(
-        each.get("average_weights", False) is averaged for each in space.start_points(default)
-    )
+    assert all(each.get("average_weights", False) is averaged for each in points)
 
 
 def test_no_start_point_is_the_default_itself(tmp_path):
