@@ -492,6 +492,30 @@ def test_what_runs_beside_another_trial_is_another_training(tmp_path):
     )
 
 
+def test_trials_that_were_interrupted_side_by_side_run_so_again(tmp_path):
+    interrupted = side_by_side(tmp_path)
+    default = _pretend(*ask(interrupted))
+    interrupted.tell(default)
+    views = [View(2.0, 60.0, running, default_known=True) for running in (0, 1)]
+    pair = [interrupted.next(view) for view in views]
+    assert pair[0].pace_s > 0
+    search = side_by_side(tmp_path)
+    search.recall([default])
+    assert [search.next(view) for view in views] == pair
+    assert search.lanes == 2
+
+
+def test_an_enqueued_trial_that_measures_times_waits_until_the_others_have_ended(tmp_path):
+    search = side_by_side(tmp_path)
+    search.tell(_pretend(*ask(search)))
+    beside = search.next(View(2.0, 60.0, 0, default_known=True))
+    search.study.enqueue({**beside.params, "threads": 2})
+    assert isinstance(search.next(View(2.0, 60.0, 1, default_known=True)), Stop)
+    search.tell(_pretend(beside.number, beside.params))
+    alone = search.next(View(2.0, 60.0, 0, default_known=True))
+    assert (search.lanes, alone.params["threads"], alone.pace_s) == (1, 2, 0.0)
+
+
 @pytest.mark.parametrize(
     ("one_thread", "goal"), [(1.9e-5, "train_time_s"), (1.2e-5, "peak_memory_mb")]
 )

@@ -73,7 +73,7 @@ class FactoredSearch:
         """Return the default, a turn of the race, the training worth most, or a stop."""
         paced = bool(self._race.known.probes) and not self._race.recorded
         if self.study.waiting and (paced or not view.default_known):
-            return self._train(None)
+            return self._train_enqueued(view)
         if not paced and self._raced:
             return Stop("no runtime setting could be measured")
         if not paced or not (self._race.over or self._raced):
@@ -114,13 +114,34 @@ class FactoredSearch:
         self._racing, self._probes_before = True, len(self._race.known.probes)
         return Probe(max(0.0, _MAX_TURN_SHARE * view.left_s))
 
-    def _train(self, proposed: dict[str, ParamValue] | None) -> Train:
-        """Ask the study for the enqueued trial, or else the proposed one."""
-        self._racing = self._raced = False
+    def _train_enqueued(self, view: View) -> Train | Stop:
+        """Begin the enqueued trial: beside others, if an interruption ended it there."""
+        number, params = self._ask()
+        on_one_core = self._composition.on_one_core(batch_size_of(params))
+        beside = view.default_known and on_one_core.items() <= params.items()
+        at_once = self._at_once(self.study.default) if beside else 1
+        if view.running and min(at_once, self.lanes) == 1:
+            self.study.retry(number)
+            return Stop("a trial that measures times runs beside no other")
+        self.lanes = at_once
+        return self._begin(number, params)
+
+    def _train(self, proposed: dict[str, ParamValue]) -> Train:
+        """Begin the proposed trial, or one that another driver has just left."""
+        return self._begin(*self._ask(proposed))
+
+    def _ask(
+        self, proposed: dict[str, ParamValue] | None = None
+    ) -> tuple[int, dict[str, ParamValue]]:
+        """Ask the study for the enqueued trial, or else for the proposed one."""
         with self.study.alone():
             if proposed is not None and not self.study.waiting:
-                self._under_way[self.study.enqueue(proposed)] = proposed
-            number, params = self.study.ask()
+                self.study.enqueue(proposed)
+            return self.study.ask()
+
+    def _begin(self, number: int, params: dict[str, ParamValue]) -> Train:
+        self._racing = self._raced = False
+        self._under_way[number] = params
         beside = self.lanes > 1 and lossy(params) is None
         return Train(number, params, self._composition.pace_s(params) if beside else 0.0)
 
