@@ -293,6 +293,16 @@ def test_no_start_point_is_the_default_itself(tmp_path):
     assert [each["batch_size"] for each in space.start_points(default)] == [16, 64]
 
 
+def test_start_points_begin_at_the_recommended_rate_if_the_default_is_below_it(tmp_path):
+    path = tmp_path / "groups.yaml"
+    path.write_text(f"{GROUPS}    recommended_rate: 0.002\n")
+    space = SearchSpace.load(path, cores=1, dataset="digits", model="default")
+    default = space.default("digits", "default").params
+    for own, rates in ((0.001, [0.003, 0.001414, 0.004]), (0.01, [0.03, 0.00707, 0.02])):
+        points = space.start_points({**default, "learning_rate": own})
+        assert [each["learning_rate"] for each in points] == pytest.approx(rates, rel=1e-3)
+
+
 def test_a_rate_whose_rule_nobody_names_grows_with_the_square_root(tmp_path):
     assert groups_of(tmp_path) == groups_of(tmp_path, "square_root")
 

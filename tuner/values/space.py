@@ -49,6 +49,7 @@ class Default:
         ranges: Entries by param that replace those of the space for this model.
         start: Differences from the default that are worth trying first.
         rate_rule: How the learning rate grows with the batch of a group.
+        recommended_rate: Learning rate that the authors of its optimizer recommend; 0 if none.
         settings_template: Replaces the framework's; empty to use that.
         least_budget_s: Seconds below which a study of it cannot prove anything.
     """
@@ -60,6 +61,7 @@ class Default:
     ranges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     start: tuple[Params, ...] = ()
     rate_rule: str = "square_root"
+    recommended_rate: float = 0.0
     settings_template: str = ""
     least_budget_s: float = 0.0
 
@@ -78,6 +80,7 @@ class Default:
             ranges={name: dict(entry) for name, entry in raw.get("ranges", {}).items()},
             start=tuple(dict(each) for each in raw.get("start", ())),
             rate_rule=rule,
+            recommended_rate=float(raw.get("recommended_rate", 0)),
             settings_template=str(raw.get("settings_template", "")),
             least_budget_s=float(raw.get("least_budget_s", 0)),
         )
@@ -109,6 +112,7 @@ class SearchSpace:
         defaults: The framework's own defaults.
         start: Differences from the default that are worth trying first.
         rate_rule: How the learning rate grows with the batch of a group.
+        recommended_rate: Learning rate that the authors of the optimizer recommend; 0 if none.
     """
 
     framework: str
@@ -116,6 +120,7 @@ class SearchSpace:
     defaults: tuple[Default, ...]
     start: tuple[Params, ...] = ()
     rate_rule: str = Default.rate_rule
+    recommended_rate: float = Default.recommended_rate
 
     @classmethod
     def load(
@@ -178,7 +183,8 @@ class SearchSpace:
         }
         check_cases(params)
         found = cls(path.stem, params, defaults)
-        return replace(found, start=own[0].start, rate_rule=own[0].rate_rule) if own else found
+        named = ("start", "rate_rule", "recommended_rate")
+        return replace(found, **{name: getattr(own[0], name) for name in named}) if own else found
 
     @property
     def runtime(self) -> dict[str, Choices]:
@@ -247,10 +253,10 @@ class SearchSpace:
 
         The first has a higher rate, the others a smaller and a larger batch. The rate falls with
         the square root of the batch size (doi:10.48550/arXiv.1404.5997), under any optimizer, and
-        grows as ``rate_rule`` says, unless it is that of a single sample. Where weights may be
-        averaged, all average them: that removes the noise which a falling rate would, at any stop,
-        so that fewer iterations are enough (doi:10.48550/arXiv.1212.1824,
-        doi:10.48550/arXiv.1803.05407).
+        grows as ``rate_rule`` says, unless it is that of a single sample. All begin at the
+        recommended rate if the default's own is lower. Where weights may be averaged, all average
+        them: that removes the noise which a falling rate would, at any stop, so that fewer
+        iterations are enough (doi:10.48550/arXiv.1212.1824, doi:10.48550/arXiv.1803.05407).
         """
         own, batch = float(default["learning_rate"] or 0), batch_size_of(default)
         iterations, sizes = self.params["iterations"], self.params["batch_size"]
@@ -261,20 +267,20 @@ class SearchSpace:
         grows = _RATE_RULES[self.rate_rule]
         falls = min(grows, _RATE_RULES["square_root"])
         smaller, larger = max(int(sizes.low), batch // _OTHER_BATCH), batch * _OTHER_BATCH
-        for size, times_rate, share in (
-            (batch, _BOLDER_RATE, _FEWER_ITERATIONS),
-            (smaller, (smaller / batch) ** falls, 1.0),
-            (larger, (larger / batch) ** grows, 1.0 / _OTHER_BATCH),
-        ):
+        usual = max(own, self.recommended_rate)
+        points = [(batch, max(_BOLDER_RATE * own, usual), _FEWER_ITERATIONS)]
+        if smaller < batch:
+            points.append((smaller, usual * (smaller / batch) ** falls, 1.0))
+        points.append((larger, usual * (larger / batch) ** grows, 1.0 / _OTHER_BATCH))
+        for size, learning_rate, share in points:
             length = share * iterations_of(default) * (_FEWER_WITH_AVERAGE if averaged else 1.0)
             point = {
                 **default,
                 "batch_size": size,
-                "learning_rate": min(max(own * times_rate, rate.low), rate.high),
+                "learning_rate": min(max(learning_rate, rate.low), rate.high),
                 "iterations": max(int(iterations.low), int(length)),
             }
-            if times_rate != 1.0 or size != batch:  # else batches are as small as may be
-                yield {**point, AVERAGE_WEIGHTS: True} if averaged else point
+            yield {**point, AVERAGE_WEIGHTS: True} if averaged else point
 
     def group_points(self, default: Params) -> list[dict[str, ParamValue]]:
         """Return the default in larger batches, one for each group, the largest group first.
