@@ -69,12 +69,12 @@ class Bench:
 
     def __init__(
         self, folder, *points, accuracies=SEEDS, config=LONG, limits=(), reference=None,
-        goal="no_loss", at_once=1,
+        goal="no_loss", at_once=1, budget_s=1000.0,
     ):  # fmt: skip
         self.folder, self.points, self.at_once = folder, searched(*points), at_once
         self.accuracies, self.reference = accuracies, reference
         self.chances, self.shown, self.times, self.on_the_way = dict(LIKELY), {}, {}, {}
-        self.config = TuneConfig(verify=config, budget=BudgetConfig(time_s=1000.0), goal=goal)
+        self.config = TuneConfig(verify=config, budget=BudgetConfig(time_s=budget_s), goal=goal)
         self.limits = [parse_constraint(text) for text in limits]
         self.resume()
 
@@ -589,6 +589,12 @@ def test_with_more_time_left_they_are_verified_beside_it(folder):
     assert bench.roles() == [Role.NO_LOSS, Role.TRADE_OFF]
 
 
+def test_trade_offs_leave_the_time_for_another_candidate_if_the_first_fails(folder):
+    bench = Bench(folder, BEST, COARSE, budget_s=400.0)
+    needed_s = bench.reserve_s() / 1.5
+    assert set(bench.run(bench.round(left_s=2 * needed_s, last=True))) == {0, 1}
+
+
 def test_trade_offs_alone_wait_for_the_end_of_the_search(folder):
     bench = Bench(folder, COARSE)
     assert bench.round() == []
@@ -607,7 +613,7 @@ def test_trade_offs_are_no_more_than_the_finalists(folder):
 
 
 def test_the_reserve_pays_for_all_planned_rounds(folder):
-    bench = Bench(folder, BEST)
+    bench = Bench(folder, BEST, budget_s=400.0)
     bench.shown[1] = (0.9890, 0.9889, 0.9891)  # not decided before the last look
     reserved = bench.reserve_s()
     spent_s = 0.0
@@ -622,12 +628,18 @@ def test_the_reserve_pays_for_all_planned_rounds(folder):
 
 
 def test_a_campaign_is_begun_only_with_time_for_all_of_it(folder):
-    bench = Bench(folder, BEST)
-    reserved = bench.reserve_s()
-    needed = reserved / 1.5  # the rest is for a second candidate
+    bench = Bench(folder, BEST, budget_s=400.0)
+    needed = bench.reserve_s() / 1.5  # the rest is for a second candidate
     assert bench.round(left_s=needed - 0.1) == []
     assert "verification" not in folder.facts, "what was not begun leaves no trace"
     assert len(bench.round(left_s=needed + 0.1)) == 2
+
+
+def test_the_cheaper_a_candidate_the_more_of_them_the_reserve_pays_for(folder):
+    needed_s = Bench(folder, BEST, budget_s=400.0).reserve_s() / 1.5
+    assert Bench(folder, BEST, budget_s=1000.0).reserve_s() == pytest.approx(250.0)
+    bench = Bench(folder, BEST, budget_s=10_000.0)
+    assert bench.reserve_s() == pytest.approx(4 * needed_s)
 
 
 def test_if_the_best_takes_too_long_the_next_is_taken(folder):

@@ -226,12 +226,14 @@ class Outlook:
         iterations = space.params["iterations"]
         assert isinstance(iterations, Range)
         self._cube, self._model = AccuracyCube(space), CurveModel(int(iterations.high), seed)
+        self._results: Sequence[TrialResult] = ()
         self._learnt = 0
         self.persistence = 0.0
 
     def learn(self, results: Sequence[TrialResult], target: Target) -> None:
         """Learn the curves of all results; refit only if their number has changed."""
         news = len(results) != self._learnt
+        self._results = results
         self._cube.admit(each.params for each in results)
         curves = self._cube.curves(results, target.by_test) if news else []
         if curves:
@@ -246,7 +248,10 @@ class Outlook:
         return math.sqrt(1 - self.persistence) * self._model.noise if self._learnt else 0.0
 
     def chances(self, points: Sequence[TrialResult], target: Target) -> list[float]:
-        """Return how likely each point is to be proven, 0–1; 0 while nothing is known."""
+        """Return how likely each point is to be proven, 0–1; 0 while nothing is known.
+
+        What is near a training that diverged diverges itself with another seed.
+        """
         near = [row for row, each in enumerate(points) if target.is_near(each)]
         found = np.zeros(len(points))
         if near and self._learnt:
@@ -257,6 +262,8 @@ class Outlook:
                 mean[row] = target.quality.log_error(chosen[row].val_accuracy or 0.0)
                 deviation[row] = self.noise / math.sqrt(target.looks.default_runs[-1])
             found[near] = target.chances(mean, deviation)[:, 0]
+            places = np.array([self._cube.place(each.params) for each in chosen])
+            found[near] *= self._cube.stability(places, self._results)
         return [float(each) for each in found]
 
     def log_errors(self, points: Sequence[TrialResult]) -> list[float]:

@@ -31,6 +31,7 @@ Beside = Callable[[TrialResult], SideBySide | None]
 
 _FOR_TRADE_OFFS = 0.15  # of the time left, at most, for trade-offs while the search continues
 _SECOND_CHANCE = 1.5  # times the time that is reserved, for another candidate if the first fails
+_MORE_CHANCES, _CHEAP = 4.0, 0.25  # the same where that is less than this share of the budget
 _FOR_LAST = 0.5  # of the budget, at most, for a last campaign that ends the search
 _SLACK = 1.1  # times what that is expected to take
 _OVERTIME = 0.25  # of the budget, for verification beyond it while nothing is proven
@@ -126,7 +127,11 @@ class Campaign:
             return self._cost_s(self._least())
         if not picked:  # what is found too late to be compared with the default is of no use
             return 2 * MIN_ROUNDS * self._plan.cost_s([0])
-        return self._cost_s(picked) * (1.0 if self._seen.has_proven else _SECOND_CHANCE)
+        cost_s = self._cost_s(picked)
+        if self._seen.has_proven:
+            return cost_s
+        cheap_s = min(_MORE_CHANCES * cost_s, _CHEAP * self._aims.config.budget.time_s)
+        return max(_SECOND_CHANCE * cost_s, cheap_s)
 
     def entrants(self, left_s: float, *, last: bool) -> list[Entrant]:
         """Return what there is time to verify.
@@ -144,8 +149,9 @@ class Campaign:
         if any(each.beside for each in picked) and not (last and seen.has_proven):
             for_others_s = 0.0  # no times are compared before the candidate's accuracy is proven
         spent_s = self._cost_s(picked)
-        if last:
-            for_others_s -= spent_s
+        if last:  # the next candidate comes first, if this one may fail
+            unsure = not seen.has_proven and any(each.role in CANDIDATES for each in picked)
+            for_others_s -= (2 if unsure else 1) * spent_s
         known = sum(each.role is Role.TRADE_OFF for each in plan.entrants)
         room = self._aims.config.verify.finalists - known if picked or last else 0
         others = pick_trade_offs(
