@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 
 import pytest
 
-from tests.verification.test_rounds import RUNTIME, Bench
+from tests.verification.test_rounds import BEST, GOOD, RUNTIME, Bench
 from tests.verify_samples import (
     DEFAULT,
     LONG,
@@ -166,6 +167,32 @@ def test_without_a_faster_setting_the_stop_runs_at_the_default_s_own(folder):
         "3200",
     ]
     assert bench.roles() == [Role.STOPPED]
+
+
+LESS = range(200, 0, -2)
+"""Seconds left, less and less."""
+
+
+def roles_for(bench, left_s):
+    """What a campaign would verify in the time that is left."""
+    campaign = bench.verification._campaign(bench.points, bench.likely)
+    return [each.role for each in campaign.entrants(left_s, last=False)]
+
+
+def test_with_little_time_the_stop_waits_until_the_candidate_has_failed(folder):
+    bench = StoppedBench(folder, BEST, at_once=2, reference=REFERENCE)
+    found = [each for each, _ in itertools.groupby(LESS, lambda left_s: roles_for(bench, left_s))]
+    assert found == [[Role.STOPPED, Role.NO_LOSS], [Role.NO_LOSS], [Role.STOPPED], []]
+
+
+def test_a_stop_is_of_no_use_once_a_faster_candidate_is_proven(folder):
+    bench = StoppedBench(folder, BEST, at_once=2, reference=REFERENCE)
+    left_s = next(each for each in LESS if roles_for(bench, each) == [Role.NO_LOSS])
+    bench.shown[BEST.trial.number] = GOOD
+    bench.run(bench.round(left_s=left_s))
+    while trials := bench.round(last=True):
+        bench.run(trials)
+    assert bench.roles() == [Role.NO_LOSS]
 
 
 def test_a_limit_may_forbid_the_stop_and_a_goal_may_not_ask_for_it(folder):

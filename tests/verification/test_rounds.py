@@ -399,6 +399,23 @@ def test_a_runtime_setting_that_seems_faster_and_is_not_proven_has_more_rounds(
     assert sum(1 for _ in itertools.takewhile(lambda each: "runtime" in each, runs)) == rounds
 
 
+@pytest.mark.parametrize(
+    ("default_s", "rounds"),
+    [
+        ([100.0] * 8, 2),  # clear at once
+        ([100.0, 40.0, 90.0, 50.0] * 2, 4),  # seems slower than the candidate by chance
+    ],
+)
+def test_a_proven_candidate_that_seems_faster_has_more_rounds(folder, default_s, rounds):
+    bench = Bench(folder, BEST)
+    bench.shown[1] = GOOD
+    took, found = iter(default_s), []
+    while trials := bench.round(left_s=-1.0 if found else AMPLE, last=True):
+        bench.times[0] = next(took)
+        found.append(set(bench.run(trials)))
+    assert found == [{0, 1}] * rounds
+
+
 # -- side by side -------------------------------------------------------------------------------
 
 

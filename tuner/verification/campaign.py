@@ -183,11 +183,15 @@ class Campaign:
         return sorted(found, key=lambda each: self._cost_s([each]))[:1]
 
     def _of_default(self, max_s: float, *, in_parts: bool) -> list[Entrant]:
-        """Return the default's own training, faster or shorter, as far as not verified yet."""
+        """Return the default's own training, faster or shorter, as far as not verified yet.
+
+        A shorter one is of no use if a faster candidate is proven.
+        """
         roles = [each.role for each in self._plan.entrants]
+        stopped = self._aims.stopped(self._plan, self._points)
         found = [
             *self._runtime_only(max_s, in_parts=in_parts),
-            *self._aims.stopped(self._plan, self._points),
+            *(each for each in stopped if train_time_s(each.result) <= self._sure_s),
         ]
         return [each for each in found if each.role not in roles]
 
@@ -214,9 +218,19 @@ class Campaign:
             return []
         for each in self._candidates:
             entrant = self._entrant(each)
-            if self._cost_s([*picked, entrant]) <= max_s:
-                return [*picked, entrant]
+            for own in (picked, self._without_stop(picked, entrant, max_s)):
+                if self._cost_s([*own, entrant]) <= max_s:
+                    return [*own, entrant]
         return picked
+
+    def _without_stop(
+        self, own: Sequence[Entrant], candidate: Entrant, max_s: float
+    ) -> Sequence[Entrant]:
+        """Leave the stopped default out if there is time for it once the candidate has failed."""
+        least_s = self._plan.with_entrants([candidate]).accuracy_s(self._numbers([candidate]))
+        if not least_s or least_s + self._cost_s(own) > max_s:
+            return own
+        return [each for each in own if each.role is not Role.STOPPED]
 
     def _planned(self, picked: Sequence[Entrant], left_s: float) -> list[Entrant]:
         """Plan as many looks as there is time for: a level that is not spent proves nothing."""

@@ -29,7 +29,7 @@ from tuner.verification.plan import Plan, look_counts
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
 
-_CLEAR = 0.01  # p-value below which the runtime setting needs no further rounds
+_CLEAR = 0.01  # p-value below which what seems faster needs no further rounds
 _TWICE = 2  # times the least rounds, at most, to prove that it is faster
 
 
@@ -246,7 +246,9 @@ class Verification:
         doubtful = [] if order or self._must_go_on(active) else self._doubtful()
         if doubtful and last:
             order = plan.turned([0, *doubtful])
-            order = order if plan.cost_s(order) <= left_s else ()
+            candidates = any(plan.entrants[each].role in CANDIDATES for each in doubtful)
+            allowed_s = left_s + (self._aims.overtime_s if candidates else 0.0)
+            order = order if plan.cost_s(order) <= allowed_s else ()
         if not order and not self._must_go_on(active):
             entrants = self._campaign(points, chances).entrants(left_s, last=last)
             plan = self._plan.with_entrants(entrants)
@@ -331,24 +333,28 @@ class Verification:
         )
 
     def _doubtful(self) -> list[int]:
-        """Return the runtime setting if it seems faster, and further rounds may prove that.
+        """Return what loses nothing and seems faster, if further rounds may prove that.
 
-        The default's own setting is often unsteady, so it may take twice as many as the least.
+        That is the runtime setting, or a proven candidate. Whole runs are few, and the default's
+        own setting is often unsteady, so it may take twice as many as the least.
         Before them, only a clear result is final: then the level of the last look stays as it is
         (Peto et al. 1976, doi:10.1038/bjc.1976.220).
         """
-        plan = self._known
-        versus = [
-            each.against_default
+        plan, seen = self._known, self._seen()
+        unclear = [
+            each.params
             for each in self.summary()
-            if each.role is Role.RUNTIME_ONLY and each.against_default
+            if (versus := each.against_default)
+            and versus.speedup.value > 1
+            and versus.speedup_p > _CLEAR
         ]
-        if not any(each.speedup.value > 1 and each.speedup_p > _CLEAR for each in versus):
-            return []
         return [
             index
             for index, each in enumerate(plan.entrants)
-            if each.role is Role.RUNTIME_ONLY
+            if (
+                each.role is Role.RUNTIME_ONLY or (each.role in CANDIDATES and seen.verdict(index))
+            )
+            and any(point.params in unclear for point in each.points)
             and plan.least_rounds(index)
             <= plan.timed_rounds(index)
             < _TWICE * plan.least_rounds(index)
