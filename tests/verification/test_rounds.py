@@ -403,7 +403,7 @@ def test_a_runtime_setting_that_seems_faster_and_is_not_proven_has_more_rounds(
     ("default_s", "rounds"),
     [
         ([100.0] * 8, 2),  # clear at once
-        ([100.0, 40.0, 90.0, 50.0] * 2, 4),  # seems slower than the candidate by chance
+        ([100.0, 40.0, 90.0, 50.0] * 2, 4),  # seems slower, but not clearly
     ],
 )
 def test_a_proven_candidate_that_seems_faster_has_more_rounds(folder, default_s, rounds):

@@ -250,7 +250,7 @@ class Outlook:
     def chances(self, points: Sequence[TrialResult], target: Target) -> list[float]:
         """Return how likely each point is to be proven, 0–1; 0 while nothing is known.
 
-        What is near a training that diverged diverges itself with another seed.
+        What is near a training that diverged may diverge itself with another seed.
         """
         near = [row for row, each in enumerate(points) if target.is_near(each)]
         found = np.zeros(len(points))
