@@ -28,19 +28,24 @@ TARGET = Target(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("space", "share"), [(PLAIN, 0.5), (AVERAGING, 0.25)], ids=["plain", "averaging"]
-)
-def test_a_start_point_trains_no_longer_than_was_named_for_it(space, share):
-    default = {**DEFAULT, AVERAGE_WEIGHTS: False} if space is AVERAGING else DEFAULT
+def _beginning(space, default=DEFAULT, image_s=0.01 / 64):
+    """Return a proposer and what is known after the default; time grows with the images."""
     looks = [Checkpoint(100 * n, 10.0 * n, None, 1 - 0.2 / n) for n in range(1, 11)]
     own = TrialResult(
         Trial(0, default, TrialKind.DEFAULT), TrialStatus.COMPLETE, iterations=1000,
         val_accuracy=0.98, checkpoints=tuple(looks), measurement=make_measurement(100.0),
     )  # fmt: skip
-    probes = [PaceProbe(FAST, batch, 0.01 * batch / 64) for batch in (8, 64, 256)]
+    probes = [PaceProbe(FAST, batch, image_s * batch) for batch in (8, 64, 256)]
     proposer = Proposer(Composition(space, RuntimeMap(probes)), default, seed=1, stream=0)
-    known = Known([own], [], [(100.0, 0.98)], Aim(TARGET, max_images=64_000))
+    return proposer, Known([own], [], [(100.0, 0.98)], Aim(TARGET, max_images=64_000))
+
+
+@pytest.mark.parametrize(
+    ("space", "share"), [(PLAIN, 0.5), (AVERAGING, 0.25)], ids=["plain", "averaging"]
+)
+def test_a_start_point_trains_no_longer_than_was_named_for_it(space, share):
+    default = {**DEFAULT, AVERAGE_WEIGHTS: False} if space is AVERAGING else DEFAULT
+    proposer, known = _beginning(space, default)
     first = proposer.propose(known, limit_s=1000.0)
     later = proposer.propose(dataclasses.replace(known, flying=[first]), limit_s=1000.0)
     bolder, smaller = sorted((first, later), key=lambda each: -each["batch_size"])
@@ -50,3 +55,26 @@ def test_a_start_point_trains_no_longer_than_was_named_for_it(space, share):
     assert iterations_of(smaller) <= iterations_of(default)
     for each in (bolder, smaller):
         assert each.get(AVERAGE_WEIGHTS, False) is (space is AVERAGING)
+
+
+def test_a_point_that_the_space_names_comes_first_though_its_batches_cost_as_much():
+    wish = {"batch_size": 67, "learning_rate": 0.015, "iterations": 300}
+    proposer, known = _beginning(dataclasses.replace(PLAIN, start=(wish,)))
+    assert wish.items() <= {**proposer.propose(known, limit_s=1000.0), "iterations": 300}.items()
+
+
+@pytest.mark.parametrize(
+    ("image_s", "limit_s", "tried"),
+    [(0.01 / 64, 1000.0, True), (1.0 / 64, 1000.0, False), (0.01 / 64, 1.0, False)],
+    ids=["faster", "slower", "out-of-time"],
+)
+def test_a_start_point_is_tried_though_the_model_expects_nothing_if_it_is_not_too_long(
+    image_s, limit_s, tried
+):
+    proposer, known = _beginning(PLAIN, image_s=image_s)
+    aim = dataclasses.replace(known.aim, incumbent=1e9)
+    hopeless = dataclasses.replace(known, front=[(1e-3, 1.0)], aim=aim)
+    found = proposer.propose(hopeless, limit_s)
+    start = {"batch_size": 64, "learning_rate": 0.03, "iterations": 452}
+    assert (start.items() <= found.items()) is tried
+    assert ((found["batch_size"], found["learning_rate"]) in [(64, 0.03), (16, 0.005)]) is tried

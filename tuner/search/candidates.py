@@ -20,6 +20,7 @@ from tuner.values.trial import TrialResult
 
 _DRAWN = 192  # candidates at random, each time
 _CHEAPER = 0.6  # of the seconds per image; so a larger batch is worth starting with
+_FAR_ENOUGH = 0.5  # of the iterations that are worth training, for a start point to be tried
 _EARLY_LOOKS = 4  # from a quarter of the shortest training of interest on, see Trial.curve
 _ROUNDING = 1e-6
 _Array = np.typing.NDArray[np.float64]
@@ -94,7 +95,8 @@ class Candidates:
     Attributes:
         members: The n curves; the start points come first, and those of lossy exchanges last.
         places: Their coordinates in the cube, shape (n, d).
-        untried: Rows of the start points at whose places nothing was or is being trained.
+        untried: Rows of the start points that there is time for, and at whose places nothing was
+            or is being trained.
         grid: Iterations at the points, ascending, shape (k,).
         fits: Whether a point is new and there is time for it, shape (n, k).
         seen: Whether accuracy is looked at there, shape (n, k).
@@ -111,6 +113,23 @@ class Candidates:
     costs: _Array
     times: _Array
 
+    def worth_training(self, row: int) -> _Flags:
+        """Return the points up to which a start point may be trained, shape (k,).
+
+        They are no longer than was named for it, if any of those is in time, as its whole use is
+        to need less.
+        """
+        fits = self.fits[row]
+        named = max(self.members[row].length, self.grid[fits].min())
+        found: _Flags = fits & (self.grid <= named)
+        return found
+
+    def is_brief(self, row: int, sure_s: float) -> bool:
+        """Return whether a start point can be trained far enough, and in less than ``sure_s``."""
+        points = self.worth_training(row)
+        far = self.grid[points].max() >= _FAR_ENOUGH * self.members[row].length
+        return bool(far and self.times[row, points].max() < sure_s)
+
 
 class CandidateSource:
     """Makes the candidates for each proposal.
@@ -125,6 +144,7 @@ class CandidateSource:
     Attributes:
         min_iterations, max_iterations: Iterations of the shortest and the longest training in
             the space.
+        wished: The parts of the start points that the space itself names.
     """
 
     def __init__(
@@ -133,6 +153,7 @@ class CandidateSource:
         self._composition, self._space = composition, composition.space
         self._default, self._cube = default, cube
         self._random = np.random.default_rng(seed)
+        self.wished = [self._cube.part({**default, **each}) for each in self._space.start]
         iterations = self._space.params["iterations"]
         assert isinstance(iterations, Range)
         self.min_iterations, self.max_iterations = int(iterations.low), int(iterations.high)
@@ -182,14 +203,15 @@ class CandidateSource:
     def _starts(self) -> list[tuple[_Part, int]]:
         """Return the start points and the default.
 
-        Larger batches are among them where these make images cheaper. Each point comes with
-        the most iterations named for it, as a run passes all shorter ones.
+        Larger batches are among them if they are wished or make images cheaper. Each point
+        comes with the most iterations named for it, as a run passes all shorter ones.
         """
         found: dict[str, tuple[_Part, int]] = {}
         starts = [
             each
             for each in self._space.start_points(self._default)
-            if batch_size_of(each) <= batch_size_of(self._default)
+            if self._cube.part(each) in self.wished
+            or batch_size_of(each) <= batch_size_of(self._default)
             or self._image_s(each) <= _CHEAPER * self._image_s(self._default)
         ]
         starts += self._for_groups()
@@ -253,6 +275,7 @@ class CandidateSource:
         images = _column(each.batch_size for each in members) * self._grid
         new = self._grid > _column(done.get(each, 0) for each in places)
         most = known.aim.max_images if known.aim else math.inf
+        fits = (lasting <= limit_s) & new & (images <= most)
         seen, costs = self._looks(known, lasting)
         times = _column(self._composition.pace_s(each.part) for each in members) * self._grid
         # time beyond the default's does not make a front worth more
@@ -262,10 +285,12 @@ class CandidateSource:
             members=members,
             places=np.array(places),
             untried=[
-                row for row, each in enumerate(members) if each.length and places[row] not in done
+                row
+                for row, each in enumerate(members)
+                if each.length and places[row] not in done and fits[row].any()
             ],
             grid=self._grid,
-            fits=(lasting <= limit_s) & new & (images <= most),
+            fits=fits,
             seen=seen,
             costs=costs / _column(1 if lossy(each.part) else lanes for each in members),
             times=np.minimum(times, max_s),

@@ -9,6 +9,7 @@ import numpy as np
 from tuner.search.candidates import Candidates, CandidateSource, Known
 from tuner.search.curves import CurveModel, front_gain
 from tuner.search.derived import Composition
+from tuner.search.outlook import Aim
 from tuner.search.places import AccuracyCube
 from tuner.values.params import Params, ParamValue, iterations_of
 from tuner.values.results import least_of_interest
@@ -17,6 +18,7 @@ _NEARLY = 0.9  # of the worth; less would prolong trainings beyond what is of in
 _BESIDE = 0.25  # weight of the front's gain where there is an aim
 _TURN = 0.5  # of the time limit, added to a trial's own cost: few more will follow it
 _Array = np.typing.NDArray[np.float64]
+_Flags = np.typing.NDArray[np.bool_]
 
 
 class Proposer:
@@ -37,7 +39,6 @@ class Proposer:
         self._cube = AccuracyCube(space)
         self._source = CandidateSource(composition, default, self._cube, [seed, stream])
         self._model = CurveModel(self._source.max_iterations, seed)
-        self._wished = [self._cube.part({**default, **each}) for each in space.start]
         self.min_iterations = self._source.min_iterations
 
     def propose(
@@ -82,7 +83,13 @@ class Proposer:
         gains *= fits  # a longer run would be stopped
         gains *= stable
         worth = gains / (candidates.costs + (_TURN * limit_s if known.aim else 0.0))
-        row = self._row(candidates, worth.max(axis=1))
+        start = self._start(candidates, worth.max(axis=1), known.aim)
+        if start is not None:
+            offered = candidates.worth_training(start)
+            return candidates.members[start].params(
+                self._length(candidates, offered, worth[start])
+            )
+        row = int(np.argmax(worth.max(axis=1)))
         if not worth[row].any() and known.aim is not None:
             # nothing promises more than the known points: take what comes nearest to them
             values = known.aim.values(mean, deviation, candidates.times)
@@ -90,43 +97,39 @@ class Proposer:
             row = int(np.argmax(worth.max(axis=1)))
         if not worth[row].any():  # nothing promises anything: take the cheapest
             row = int(np.argmin(np.where(fits, candidates.costs, math.inf).min(axis=1)))
-        return candidates.members[row].params(self._length(candidates, row, worth[row]))
+            return candidates.members[row].params(candidates.grid[fits[row]].min())
+        return candidates.members[row].params(self._length(candidates, fits[row], worth[row]))
 
-    def _length(self, candidates: Candidates, row: int, worth: _Array) -> float:
+    @staticmethod
+    def _length(candidates: Candidates, offered: _Flags, worth: _Array) -> float:
         """Return the iterations to train: the most that are worth about as much as any.
 
-        A run that adds nothing is stopped early, but a short one cannot be prolonged. A start
-        point is trained no longer than was named for it, as its whole use is to need less.
+        A run that adds nothing is stopped early, but a short one cannot be prolonged.
 
         Args:
             candidates: The candidates.
-            row: The one to train.
-            worth: Its worth at each point of the grid, shape (k,).
+            offered: Which points of the grid may be chosen, shape (k,).
+            worth: What the candidate is worth at each of them, shape (k,).
         """
-        grid, offered = candidates.grid, candidates.fits[row]
-        if row in candidates.untried:
-            named = max(candidates.members[row].length, grid[offered].min())
-            offered = offered & (grid <= named)
-        most = worth[offered].max()
-        lengths = grid[offered & (worth >= _NEARLY * most)]
-        return float(lengths.max() if most > 0 else lengths.min())
+        return float(candidates.grid[offered & (worth >= _NEARLY * worth[offered].max())].max())
 
-    def _row(self, candidates: Candidates, worth: _Array) -> int:
-        """Return the row to train: that of a start point first, else the one worth most.
+    def _start(self, candidates: Candidates, worth: _Array, aim: Aim | None) -> int | None:
+        """Return the row of the start point to train next; ``None`` if there is none.
 
-        Start points that the search space names come before all others, and those that are worth
-        nothing, such as too long ones, are left out.
+        Those that the search space names come first, whatever they promise. Of the others, those
+        from which the model expects nothing are left out if they are too long: if they cannot be
+        trained nearly as far as is worth it, or are no faster than what is sure.
 
         Args:
             candidates: The candidates.
             worth: Greatest worth of each of them, shape (n,).
+            aim: What to look for first; where only the front counts, the model chooses.
         """
         starts = candidates.untried
-        for each in starts:
-            if candidates.members[each].part in self._wished:
-                return each
-        worthy = [each for each in starts if worth[each] > 0]
-        return max(worthy or range(len(worth)), key=lambda each: float(worth[each]))
+        wished = [each for each in starts if candidates.members[each].part in self._source.wished]
+        brief = [each for each in starts if aim and candidates.is_brief(each, aim.target.sure_s)]
+        worthy = [each for each in starts if worth[each] > 0 or each in brief]
+        return max(wished[:1] or worthy, key=lambda each: float(worth[each]), default=None)
 
     def _gains(
         self, known: Known, candidates: Candidates, mean: _Array, deviation: _Array
