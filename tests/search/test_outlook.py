@@ -6,8 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from tuner.search import Target
+from tests.conftest import DEFAULT, SYNTHETIC
+from tests.report_samples import make_measurement
+from tuner.search import Outlook, Target
 from tuner.values.quality import perplexity
+from tuner.values.space import SearchSpace
+from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
 from tuner.verification.noninferiority import LookPlan
 
 TARGET = Target(
@@ -84,3 +88,35 @@ def test_what_seems_as_accurate_as_the_default_is_mostly_not_quite():
 def test_of_a_text_nothing_is_known_before():
     at_target = np.array([TEXT.log_error])
     assert TEXT.chances(at_target, np.array([0.1]))[0] == pytest.approx(0.5)
+
+
+def _trial(number, rate, status=TrialStatus.COMPLETE):
+    """Return a trial that comes near the default's accuracy, or one that diverged."""
+    looks = [Checkpoint(100 * n, 10.0 * n, None, 0.9912 - 0.1 / n**2) for n in range(1, 11)]
+    complete = status is TrialStatus.COMPLETE
+    return TrialResult(
+        Trial(
+            number,
+            {**DEFAULT, "learning_rate": rate},
+            TrialKind.SEARCH if number else TrialKind.DEFAULT,
+        ),
+        status,
+        iterations=1000,
+        val_accuracy=0.9912 if complete else None,
+        checkpoints=tuple(looks) if complete else (),
+        measurement=make_measurement(100.0) if complete else None,
+    )
+
+
+def test_a_point_near_a_training_that_diverged_has_less_of_a_chance():
+    space = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2)
+    usable = [_trial(0, 0.01), _trial(1, 0.02), _trial(2, 0.1)]
+    chances = []
+    for further in ([], [_trial(3, 0.12, TrialStatus.DIVERGED)]):
+        outlook = Outlook(space, seed=1)
+        outlook.learn([*usable, *further], TARGET)
+        chances.append(outlook.chances(usable[1:], TARGET))
+    (far, near), (far_after, near_after) = chances
+    assert min(far, near) > 0.01
+    assert near_after < 0.2 * near
+    assert far_after > 0.9 * far
