@@ -95,6 +95,24 @@ def test_what_is_no_result_or_no_member_stands_for_nothing():
     assert [each.iterations for each in Composition(narrow, MAP).points(run())] == [1000]
 
 
+def test_the_first_part_of_a_default_is_composed_though_the_space_has_none_so_short():
+    looks = [Checkpoint(each, 0.02 * each, 1.0, 0.3) for each in (3, 6)]
+    first = dataclasses.replace(
+        run(),
+        trial=Trial(0, {**DEFAULT, "iterations": 6}, TrialKind.DEFAULT),
+        iterations=6,
+        checkpoints=tuple(looks),
+    )
+    (point,) = COMPOSITION.points(first)
+    assert (point.iterations, point.params["blas"]) == (6, "fast")
+    assert point.metrics["train_time_s"] == pytest.approx(0.006)
+    search = dataclasses.replace(first, trial=Trial(7, first.params))
+    assert COMPOSITION.points(search) == []
+    outside = {**first.params, "batch_size": 10**6}
+    wide = dataclasses.replace(first, trial=Trial(0, outside, TrialKind.DEFAULT))
+    assert COMPOSITION.points(wide) == []
+
+
 def test_a_derived_point_is_read_back_as_it_was_written():
     for each in COMPOSITION.points(run()):
         assert TrialResult.from_json(each.to_json()) == each

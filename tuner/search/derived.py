@@ -23,6 +23,7 @@ from tuner.config.schema import Constraint
 from tuner.values.exchange import Lossy, lossy
 from tuner.values.params import Params, ParamValue, batch_size_of, group_size
 from tuner.values.pareto import Direction, Objective, pareto_front
+from tuner.values.ranges import Range
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialResult, TrialStatus
@@ -144,11 +145,24 @@ class Composition:
 
         The last checkpoint at the run's own setting is the run itself, and left out, unless it
         ran for its accuracy alone: then its own times are no measurement. Nothing is derived from
-        an unusable run, or without a known setting.
+        an unusable run, or without a known setting. A default of which only the first part was
+        trained may have fewer iterations than the space allows: what another runtime setting gains
+        is of interest all the same.
         """
         if not self.runtimes.probes or not result.usable:
             return []
-        return [each for each in self._points(result) if not self.space.refusal(each.params)]
+        return [each for each in self._points(result) if self._is_member(each, result)]
+
+    def _is_member(self, point: TrialResult, result: TrialResult) -> bool:
+        if result.trial.is_default and point.iterations == result.iterations:
+            return not self.space.refusal({**point.params, "iterations": self._fewest})
+        return not self.space.refusal(point.params)
+
+    @property
+    def _fewest(self) -> int:
+        iterations = self.space.params["iterations"]
+        assert isinstance(iterations, Range)
+        return int(iterations.low)
 
     def _points(self, result: TrialResult) -> Iterator[TrialResult]:
         batch, kind = batch_size_of(result.params), lossy(result.params)

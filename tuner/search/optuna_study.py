@@ -414,14 +414,17 @@ class OptunaStudy:
         self.optuna.add_trial(trial)
 
     def add_derived(self, origin: TrialResult, points: Sequence[TrialResult]) -> None:
-        """Tell Optuna once the points derived from a trial; other drivers tell their own."""
+        """Tell Optuna once the points derived from a trial; other drivers tell their own.
+
+        Those of a default too short for the space are not told.
+        """
         name = origin.trial.name
         if not points or name in self._derived_from or origin.trial.number in self._foreign:
             return
         self._derived_from.add(name)
         for point in points:
             values = self._values(point)
-            if values is not None:
+            if values is not None and not self.space.refusal(point.params):
                 drawn = optuna.trial.FixedTrial(self.space.optuna_params(point.params))
                 self.space.suggest(drawn)  # which notes the distributions that it draws from
                 self.optuna.add_trial(
