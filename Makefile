@@ -25,15 +25,16 @@ CLOSE_TOGETHER := -n $$((2 * $$(nproc))) --maxprocesses 6 $(GROUPED)
 install: .venv/installed
 
 .venv/installed: .venv/tuner requirements-dev.txt
-	$(BIN)/pip install --quiet -r requirements-dev.txt
+	$(BIN)/pip install --quiet --no-compile -r requirements-dev.txt
 	touch $@
 
-# What a study needs. uv fetches the Pythons of runtimes that this machine lacks.
+# What a study needs. uv fetches the Pythons of runtimes that this machine lacks. Nothing is compiled before it is imported:
+# most of it never is, and compiling all of it takes nearly half of the installation.
 .venv/tuner: requirements-hashed.txt requirements-dev.txt pyproject.toml
 	./scripts/make-venv $(PYTHON)
-	$(BIN)/pip install --quiet --require-hashes -r requirements-hashed.txt
-	$(BIN)/pip install --quiet $$(grep '^uv==' requirements-dev.txt)
-	$(BIN)/pip install --quiet --no-deps --editable .
+	$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements-hashed.txt
+	$(BIN)/pip install --quiet --no-compile $$(grep '^uv==' requirements-dev.txt)
+	$(BIN)/pip install --quiet --no-compile --no-deps --editable .
 	touch $@
 
 # What make and the image install, and all that it needs, each held to its hashes; for after a change of a version.
