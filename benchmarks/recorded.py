@@ -76,9 +76,7 @@ class Recorded:
         iterations = min(iterations_of(self.default), self.max_iterations)
         self.default["iterations"] = iterations
         self.space = self._space(table, dataset)
-        iterations_range = self.space.params["iterations"]
-        assert isinstance(iterations_range, Range)
-        self.min_iterations = int(iterations_range.low)
+        self.min_iterations = int(self.space.iterations.low)
 
     def _space(self, table: dict[str, Any], dataset: str) -> SearchSpace:
         space = SearchSpace.load(
@@ -111,10 +109,8 @@ class Recorded:
             if isinstance(choice := params[name], Choices):
                 own = self.default.setdefault(name, choice.values({})[0])
                 params[name] = dataclasses.replace(choice, cases={"": (own,)}, given="")
-        iterations = params["iterations"]
-        assert isinstance(iterations, Range)
         params["iterations"] = dataclasses.replace(
-            iterations, high=min(iterations.high, float(self.max_iterations))
+            space.iterations, high=min(space.iterations.high, float(self.max_iterations))
         )
         return dataclasses.replace(space, params=params)
 

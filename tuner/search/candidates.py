@@ -125,7 +125,11 @@ class Candidates:
         return found
 
     def is_brief(self, row: int, sure_s: float) -> bool:
-        """Return whether a start point can be trained far enough, and in less than ``sure_s``."""
+        """Return whether a start point can be trained far enough, and in less than ``sure_s``.
+
+        Far enough is half of what was named for it. ``sure_s`` is the shortest training time (s)
+        that is already known to lose no accuracy.
+        """
         points = self.worth_training(row)
         far = self.grid[points].max() >= _FAR_ENOUGH * self.members[row].length
         return bool(far and self.times[row, points].max() < sure_s)
@@ -154,8 +158,7 @@ class CandidateSource:
         self._default, self._cube = default, cube
         self._random = np.random.default_rng(seed)
         self.wished = [self._cube.part({**default, **each}) for each in self._space.start]
-        iterations = self._space.params["iterations"]
-        assert isinstance(iterations, Range)
+        iterations = self._space.iterations
         self.min_iterations, self.max_iterations = int(iterations.low), int(iterations.high)
         # lengths of runs; each one's own checkpoints are among the shorter ones
         steps = int(2 * math.log2(iterations.high / iterations.low)) + 1

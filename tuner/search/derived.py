@@ -23,7 +23,6 @@ from tuner.config.schema import Constraint
 from tuner.values.exchange import Lossy, lossy
 from tuner.values.params import Params, ParamValue, batch_size_of, group_size
 from tuner.values.pareto import Direction, Objective, pareto_front
-from tuner.values.ranges import Range
 from tuner.values.runtime_map import RuntimeMap
 from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialResult, TrialStatus
@@ -155,14 +154,9 @@ class Composition:
 
     def _is_member(self, point: TrialResult, result: TrialResult) -> bool:
         if result.trial.is_default and point.iterations == result.iterations:
-            return not self.space.refusal({**point.params, "iterations": self._fewest})
+            fewest = int(self.space.iterations.low)
+            return not self.space.refusal({**point.params, "iterations": fewest})
         return not self.space.refusal(point.params)
-
-    @property
-    def _fewest(self) -> int:
-        iterations = self.space.params["iterations"]
-        assert isinstance(iterations, Range)
-        return int(iterations.low)
 
     def _points(self, result: TrialResult) -> Iterator[TrialResult]:
         batch, kind = batch_size_of(result.params), lossy(result.params)

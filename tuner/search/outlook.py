@@ -19,7 +19,6 @@ from tuner.search.curves import CurveModel, persistence_of
 from tuner.search.places import AccuracyCube
 from tuner.values.params import iterations_of
 from tuner.values.quality import ACCURACY, MIN_ERROR, Quality
-from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialResult
 from tuner.verification.noninferiority import LookPlan, usual_deviation
@@ -223,9 +222,8 @@ class Outlook:
     """
 
     def __init__(self, space: SearchSpace, seed: int) -> None:
-        iterations = space.params["iterations"]
-        assert isinstance(iterations, Range)
-        self._cube, self._model = AccuracyCube(space), CurveModel(int(iterations.high), seed)
+        self._cube = AccuracyCube(space)
+        self._model = CurveModel(int(space.iterations.high), seed)
         self._results: Sequence[TrialResult] = ()
         self._learnt = 0
         self.persistence = 0.0

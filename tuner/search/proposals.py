@@ -117,19 +117,19 @@ class Proposer:
         """Return the row of the start point to train next; ``None`` if there is none.
 
         Those that the search space names come first, whatever they promise. Of the others, those
-        from which the model expects nothing are left out if they are too long: if they cannot be
-        trained nearly as far as is worth it, or are no faster than what is sure.
+        from which the model expects nothing are left out if they are too long; see ``is_brief``.
 
         Args:
             candidates: The candidates.
             worth: Greatest worth of each of them, shape (n,).
-            aim: What to look for first; where only the front counts, the model chooses.
+            aim: What to look for first; ``None`` where only the front counts.
         """
-        starts = candidates.untried
-        wished = [each for each in starts if candidates.members[each].part in self._source.wished]
-        brief = [each for each in starts if aim and candidates.is_brief(each, aim.target.sure_s)]
-        worthy = [each for each in starts if worth[each] > 0 or each in brief]
-        return max(wished[:1] or worthy, key=lambda each: float(worth[each]), default=None)
+        starts, sure_s = candidates.untried, aim.target.sure_s if aim else 0.0
+        for each in starts:
+            if candidates.members[each].part in self._source.wished:
+                return each
+        worthy = [each for each in starts if worth[each] > 0 or candidates.is_brief(each, sure_s)]
+        return max(worthy, key=lambda each: float(worth[each]), default=None)
 
     def _gains(
         self, known: Known, candidates: Candidates, mean: _Array, deviation: _Array

@@ -23,7 +23,6 @@ from tuner.trials.session import TrialSetup
 from tuner.values.errors import RuntimeUnavailable
 from tuner.values.exchange import lossy
 from tuner.values.params import batch_size_of, iterations_of
-from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
 
@@ -66,10 +65,8 @@ class DefaultTrial:
         self._space, self._folder = space, folder
         self._runs, self._progress = runs, progress
         self._schedule = Schedule(config.budget, config.seed, config.baseline)
-        iterations = space.params["iterations"]
-        assert isinstance(iterations, Range)
         self._images = setup.dataset.sizes["validation"]
-        self._min_iterations = int(iterations.low)
+        self._min_iterations = int(space.iterations.low)
 
     def measure(self, params: Mapping[str, Any], race: Races | None) -> KnownDefault:
         """Train trial 0, then the whole default if that is needed and there is time for it.

@@ -20,7 +20,6 @@ from tuner.trials.setup import claim_cores, host_facts
 from tuner.values.errors import NoTrialSucceeded
 from tuner.values.exchange import group_of
 from tuner.values.params import Params, batch_size_of
-from tuner.values.ranges import Range
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Trial, TrialKind, TrialResult
 
@@ -124,8 +123,6 @@ def _trained(
     seed: int, setup: TrialSetup, space: SearchSpace, params: Params, progress: StudyProgress
 ) -> TrialResult:
     """Train the default to its end with one more seed."""
-    iterations = space.params["iterations"]
-    assert isinstance(iterations, Range)
     trial = Trial(
         number=seed,
         params=params,
@@ -133,7 +130,7 @@ def _trained(
         seed=seed,
         time_limit_s=_KILL_S,
         test=True,
-        curve=int(iterations.low),
+        curve=int(space.iterations.low),
     )
     result = run_trial(setup, trial, listener=progress.trial_progress)
     if not result.usable or not result.measurement:

@@ -196,6 +196,13 @@ class SearchSpace:
         }
 
     @property
+    def iterations(self) -> Range:
+        """The iterations of trainings in the space, from the shortest to the longest."""
+        found = self.params["iterations"]
+        assert isinstance(found, Range)
+        return found
+
+    @property
     def learns_by(self) -> list[str]:
         """Names of the params that change what is learned, but for the iterations."""
         return [name for name in self.params if name not in self.runtime and name != "iterations"]
@@ -225,9 +232,7 @@ class SearchSpace:
 
     def with_longer(self, iterations: int) -> SearchSpace:
         """Return the space with ``iterations`` extended to at least this many."""
-        known = self.params["iterations"]
-        assert isinstance(known, Range)
-        longer = replace(known, high=max(known.high, float(iterations)))
+        longer = replace(self.iterations, high=max(self.iterations.high, float(iterations)))
         return replace(self, params={**self.params, "iterations": longer})
 
     def start_points(self, default: Params) -> list[dict[str, ParamValue]]:
@@ -259,8 +264,7 @@ class SearchSpace:
         iterations are enough (doi:10.48550/arXiv.1212.1824, doi:10.48550/arXiv.1803.05407).
         """
         own, batch = float(default["learning_rate"] or 0), batch_size_of(default)
-        iterations, sizes = self.params["iterations"], self.params["batch_size"]
-        assert isinstance(iterations, Range)
+        iterations, sizes = self.iterations, self.params["batch_size"]
         assert isinstance(sizes, Range)
         averages = self.params.get(AVERAGE_WEIGHTS)
         averaged = isinstance(averages, Choices) and True in averages.values(default)
