@@ -37,8 +37,8 @@ from tuner.service.jobs import (
     StudyJob,
     Unsaved,
 )
-from tuner.service.models import RecheckRequest, StudyRequest
 from tuner.service.orders import own_words, words_of_recheck, words_of_study
+from tuner.service.requests import RecheckRequest, StudyRequest
 from tuner.trials.setup import claims_folder
 from tuner.values.errors import ConfigError
 

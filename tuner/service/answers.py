@@ -14,9 +14,10 @@ from tuner.config.catalogue import list_datasets, list_frameworks, load_dataset_
 from tuner.recommendation.answer import answer, configuration, layouts_of
 from tuner.recommendation.choice import Limits, of_newest_data, recommend_fresh
 from tuner.recommendation.evidence import Evidence
-from tuner.service.models import Answer, FrontPoint, Mode, ParetoQuestion, Question
 from tuner.service.problems import PROBLEMS, UNREAD
 from tuner.service.records import RecordCache, Snapshot
+from tuner.service.requests import ParetoQuestion, Question
+from tuner.service.responses import Answer, FrontPoint, Mode
 from tuner.service.texts import TEXT, placed, placed_nothing
 from tuner.values.errors import NothingRecommended, TunerError
 from tuner.values.pareto import OBJECTIVES, pareto_front

@@ -26,13 +26,13 @@ from tuner.service.jobs import Jobs
 from tuner.service.liveness import add_liveness
 from tuner.service.meters import Meters
 from tuner.service.middleware import Gate
-from tuner.service.models import Answer
 from tuner.service.outcomes import add_outcomes
 from tuner.service.page import render_page
 from tuner.service.problems import add_problems
 from tuner.service.programs import add_programs, answer_for
 from tuner.service.promises import Promises
 from tuner.service.records import RecordCache, Snapshot
+from tuner.service.responses import Answer
 from tuner.service.studies import add_studies, study_of
 from tuner.values.errors import NothingRecommended, StorageAway
 from tuner.wrap.objective import Objective

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from tuner.recommendation.evidence import Evidence
 from tuner.service.claims import Drift
 from tuner.service.jobs import OPEN, Jobs
-from tuner.service.models import RecheckRequest
 from tuner.service.orders import words_of_recheck
 from tuner.service.promises import Promises
 from tuner.service.records import RecordCache
+from tuner.service.requests import RecheckRequest
 from tuner.tracking import StudyRecord, mark_drift
 from tuner.values.errors import TunerError
 

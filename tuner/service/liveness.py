@@ -8,9 +8,9 @@ from fastapi import FastAPI, Response
 
 from tuner import __version__
 from tuner.service.jobs import Jobs
-from tuner.service.models import Health, HealthStatus
 from tuner.service.promises import Promises
 from tuner.service.records import RecordCache
+from tuner.service.responses import Health, HealthStatus
 
 _STALE_AFTER = 12  # refresh intervals without a successful read until the service is stale
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from tuner.config.composing import compose
 from tuner.config.validation import validate
 from tuner.recommendation.evidence import Evidence
-from tuner.service.models import RecheckRequest, Recorded, StudyRequest
+from tuner.service.requests import RecheckRequest, Recorded, StudyRequest
 from tuner.values.errors import ConfigError, NothingRecommended
 
 _composing = threading.Lock()  # Hydra keeps its state in globals

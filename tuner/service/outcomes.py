@@ -10,16 +10,10 @@ from fastapi import Body, FastAPI, HTTPException, Response
 
 from tuner.recommendation.evidence import Evidence
 from tuner.service.claims import Claim, Drift, Outcome
-from tuner.service.models import (
-    ClaimRequest,
-    JobClaim,
-    Kept,
-    OutcomeRequest,
-    Problem,
-    Recommended,
-)
 from tuner.service.promises import Contradiction, Promises, UnknownClaim
 from tuner.service.records import RecordCache, Snapshot
+from tuner.service.requests import ClaimRequest, OutcomeRequest
+from tuner.service.responses import JobClaim, Kept, Problem, Recommended
 
 _SHOWN = 100  # newest claims
 _ERRORS: dict[int | str, dict[str, Any]] = {

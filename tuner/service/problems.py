@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 
 from tuner.service.jobs import QueueFull, Unsaved
-from tuner.service.models import Problem
+from tuner.service.responses import Problem
 from tuner.values.errors import NothingRecommended, StorageAway, TunerError
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query
 
 from tuner.recommendation.programs import recommend_program
-from tuner.service.models import Problem, ProgramAnswer, ProgramQuestion
 from tuner.service.records import RecordCache, Snapshot
+from tuner.service.requests import ProgramQuestion
+from tuner.service.responses import Problem, ProgramAnswer
 from tuner.service.texts import TEXT, placed, placed_nothing
 from tuner.values.errors import TunerError
 from tuner.wrap.objective import Objective

@@ -15,8 +15,8 @@ from tuner.config.catalogue import tuner_home
 from tuner.service.access import is_loopback
 from tuner.service.app import make_app
 from tuner.service.jobs import Jobs
-from tuner.service.models import Mode
 from tuner.service.orders import own_words
+from tuner.service.responses import Mode
 from tuner.values.errors import ConfigError
 
 TOKEN = "TUNER_SERVICE_TOKEN"  # noqa: S105 - the name of a variable
