@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from tuner import measure
@@ -36,6 +36,7 @@ from tuner.study.cross_framework import chosen_frameworks
 from tuner.study.entrants import Entrant, config_of, prepare_entrant
 from tuner.study.interrupts import DeferredInterrupts
 from tuner.study.paper_rows import check_paper, plan_rows, reasons_of, without_runtime
+from tuner.study.paper_trials import RowTrials
 from tuner.study.preparation import load_space, results_place, shown_config
 from tuner.study.storage_faults import reported_faults
 from tuner.study.trial_runs import TrialRuns
@@ -55,7 +56,6 @@ from tuner.values.trial import Trial, TrialKind, TrialResult, TrialStatus
 
 _LEAST_S = 1.0  # of training, in the first turn of a row; with less left none begins
 _TRAINED = 0.5  # of a row's part of the budget: the rest is for the worker's start and its tests
-_KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
 
 
 def run_paper(config: TuneConfig, command: str = "") -> PaperResult:
@@ -154,10 +154,7 @@ def _tags(config: TuneConfig, dataset: Dataset) -> dict[str, str]:
 
 
 class _Experiment:
-    """One running experiment; rows are known by their place, trials are numbered from 1.
-
-    A row's first turn has its place's number, its whole training a number beyond all rows.
-    """
+    """One running experiment, and its report."""
 
     def __init__(
         self,
@@ -174,11 +171,11 @@ class _Experiment:
     ) -> None:
         self.config, self.progress, self.interrupts = config, progress, interrupts
         self.folder, self.dataset, self.runs, self.cores = folder, dataset, runs, cores
+        metrics = config.paper.metrics
+        self.trials = RowTrials(
+            runs, config.seed, accurate="accuracy_pct" in metrics, tested=needs_test(metrics)
+        )
         self.outbox = Outbox(tracker, lambda _: contextlib.nullcontext(), progress.message)
-        self.tested = needs_test(config.paper.metrics)
-        self.accurate = "accuracy_pct" in config.paper.metrics
-        self.kind = TrialKind.PAPER if self.tested else TrialKind.PROBE
-        self.results: dict[int, TrialResult] = {}
         self.trainers = {
             name: TrialRuns(
                 partial(self._executor, each),
@@ -215,7 +212,7 @@ class _Experiment:
         self.outbox.begin()
         try:
             self.folder.restart_clock()
-            if self._waiting() or self._affordable():
+            if self._waiting() or self.trials.affordable(self._left_s):
                 with claim_cores(self.config.executor, self.progress, self.interrupts.check):
                     self.folder.restart_clock()
                     self._measure()
@@ -244,7 +241,7 @@ class _Experiment:
         measure.kill_marked(f"{self.folder.marker}/")
         remove_worker_folders(self.folder.trials)
         found = self.folder.results(TrialKind.PAPER, TrialKind.PROBE)
-        self.results = {each.trial.number: each for each in found}
+        self.trials.take_in(found)
         for each in found:
             self._track(each)
         if found:
@@ -252,87 +249,23 @@ class _Experiment:
                 f"continuing {self.config.paper.name}: {len(found)} measurements are kept"
             )
 
-    # -- rows -----------------------------------------------------------------------------------
-
-    def _number(self, place: int) -> int:
-        """Return the trial's number of a row: that of the first row that trains the same."""
-        mine = self.runs[place]
-        same = (
-            each.row.framework == mine.row.framework and each.params == mine.params
-            for each in self.runs
-        )
-        return 1 + next(number for number, found in enumerate(same) if found)
-
-    def _whole_number(self, place: int) -> int:
-        return self._number(place) + len(self.runs)
-
-    def _places(self) -> Iterator[int]:
-        """Yield the places of the rows that can be run, each training once."""
-        for place, each in enumerate(self.runs):
-            if not each.reason and self._number(place) == place + 1:
-                yield place
-
     def _measure(self) -> None:
         self.progress.phase("rates", self.config.paper.name)
         while waiting := self._waiting():
             limit_s = max(_LEAST_S, _TRAINED * self._left_s / len(waiting))
             limit_s = min(self.config.verify.long_s, limit_s)
-            self._train(waiting[0], self._first_trial(waiting[0], limit_s))
+            self._train(waiting[0], self.trials.first(waiting[0], limit_s))
         self.progress.phase("whole trainings", self.config.paper.name)
-        while affordable := self._affordable():
-            self._train(affordable[0], self._whole_trial(affordable[0]))
+        while affordable := self.trials.affordable(self._left_s):
+            self._train(affordable[0], self.trials.whole(affordable[0]))
 
     def _waiting(self) -> list[int]:
-        """Return the places of the rows that were not trained, while there is time for one."""
-        missing = [each for each in self._places() if self._number(each) not in self.results]
-        return missing if self._left_s > _LEAST_S else []
-
-    def _affordable(self) -> list[int]:
-        """Return the places of the rows whose whole training fits what is left, shortest first."""
-        wanted = self._projected() if self.accurate else []
-        fitting = [each for each in wanted if self._cost_s(each) <= self._left_s]
-        return sorted(fitting, key=self._cost_s)
+        """Return the places of the rows that had no turn, while there is time for one."""
+        return self.trials.waiting() if self._left_s > _LEAST_S else []
 
     @property
     def _left_s(self) -> float:
         return self.config.budget.time_s - self.folder.elapsed_s
-
-    def _projected(self) -> list[int]:
-        """Return the places of rows of which only a part has been trained."""
-        return [
-            place
-            for place in self._places()
-            for first in [self.results.get(self._number(place))]
-            if first and first.usable and first.trial.projected
-            if self._whole_number(place) not in self.results
-        ]
-
-    def _cost_s(self, place: int) -> float:
-        """Return the seconds that a row's whole training takes, its start and tests included."""
-        first = self.results[self._number(place)]
-        measured = first.measurement
-        assert measured is not None
-        trained_s = measured.train_time_s * first.trial.share
-        return measured.train_time_s + max(0.0, measured.wall_time_s - trained_s)
-
-    def _first_trial(self, place: int, limit_s: float) -> Trial:
-        return Trial(
-            number=self._number(place),
-            params=self.runs[place].params,
-            kind=self.kind,
-            seed=self.config.seed,
-            train_time_limit_s=limit_s,
-            time_limit_s=_KILL_FACTOR * limit_s + _KILL_EXTRA_S,
-            test=self.tested,
-        )
-
-    def _whole_trial(self, place: int) -> Trial:
-        return dataclasses.replace(
-            self._first_trial(place, 0.0),
-            number=self._whole_number(place),
-            train_time_limit_s=None,
-            time_limit_s=_KILL_FACTOR * self._cost_s(place) + _KILL_EXTRA_S,
-        )
 
     def _train(self, place: int, trial: Trial) -> None:
         runs = self.trainers[self.runs[place].row.framework]
@@ -342,42 +275,12 @@ class _Experiment:
         if result.status is TrialStatus.STOPPED and not result.ended_itself and result.usable:
             result = result.projected(result.reason)
         self.folder.keep(result)
-        self.results[trial.number] = result
+        self.trials.take_in([result])
         runs.count += 1
         runs.tell(result, ())
 
-    # -- report ---------------------------------------------------------------------------------
-
-    def _outcome(self, place: int) -> PaperRun:
-        """Return a row with its result: of its whole training, if that gave anything."""
-        run = self.runs[place]
-        if run.reason:
-            return run
-        first = self.results.get(self._number(place))
-        whole = self.results.get(self._whole_number(place))
-        if whole and (whole.usable or whole.status is TrialStatus.DIVERGED):
-            first = whole
-        if first is None:
-            budget = f"{self.config.budget.time_s:,.0f} s"
-            reason = f"not measured within {budget}; a larger budget.time_s= continues"
-            return dataclasses.replace(run, reason=reason)
-        labels = [*run.labels, *self._labels(first, place)]
-        return dataclasses.replace(run, result=first, labels=tuple(labels))
-
-    def _labels(self, result: TrialResult, place: int) -> Iterator[str]:
-        if not result.usable or result.measurement is None:
-            return
-        if result.trial.projected:
-            yield f"time from {100 * result.trial.share:.2g} % of its iterations"
-            if self.accurate:
-                yield f"its accuracy needs a training of about {self._cost_s(place):,.0f} s"
-        if result.ended_itself:
-            yield f"ended by itself after {result.iterations:,} iterations"
-        if result.measurement.disturbed:
-            yield f"disturbed: {result.measurement.disturbed}"
-
     def _report(self, command: str, *, complete: bool) -> PaperResult:
-        runs = tuple(map(self._outcome, range(len(self.runs))))
+        runs = self.trials.outcomes(self.config.budget.time_s)
         sizes = self.dataset.sizes
         warnings = [self.dataset.warning, "" if self.config.sandbox else UNCONFINED]
         result = PaperResult(
