@@ -387,6 +387,10 @@ def test_overrides_replace_entries(small):
             "search_space.blas.choices can leave that out",
         ),
         (
+            {"blas": {"choices": ["fast", "maybe"]}},
+            "search_space.blas.choices must be among fast, plain on this machine, got maybe",
+        ),
+        (
             {"batch_size": 32},
             "search_space.batch_size is not a param of small: "
             "batch_size, momentum, blas, threads, blas_kernel",

@@ -160,6 +160,24 @@ def check_keys(name: str, changes: Mapping[str, Any], kind: str) -> None:
         )
 
 
+def check_known(name: str, param: Range | Choices, offered: Range | Choices) -> None:
+    """Raise ``ConfigError`` if one of a param's choices is none of those that are offered.
+
+    What a framework does not know would only be found out by trials that fail.
+    """
+    if not (isinstance(param, Choices) and isinstance(offered, Choices)):
+        return
+    if param.given or offered.given:  # its choices only leave out some
+        return
+    known = [repr(each) for each in offered.values({})]
+    for value in param.values({}):
+        if repr(value) not in known:
+            shown = ", ".join(map(str, offered.values({})))
+            raise ConfigError(
+                f"search_space.{name}.choices must be among {shown} on this machine, got {value}"
+            )
+
+
 def _is_runtime(name: str, entry: Mapping[str, Any]) -> bool:
     affects = entry.get("affects", "time")
     if affects not in ("time", "accuracy"):

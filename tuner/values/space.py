@@ -28,7 +28,15 @@ from tuner.values.params import (
     group_size,
     iterations_of,
 )
-from tuner.values.ranges import Choices, Range, Suggests, check_cases, check_keys, read_param
+from tuner.values.ranges import (
+    Choices,
+    Range,
+    Suggests,
+    check_cases,
+    check_keys,
+    check_known,
+    read_param,
+)
 from tuner.values.shares import with_nodes
 
 _BOLDER_RATE, _FEWER_ITERATIONS = 3.0, 0.5  # times the default's, for a start point
@@ -172,15 +180,18 @@ class SearchSpace:
             defaults += tuple(each.fitted(likeness, entries) for each in like)
         own = [each for each in defaults if each.model == model and dataset in each.datasets]
         changed = [each.ranges for each in own[:1]] + [overrides or {}]
+        offered = dict(entries)
         for name, changes in (item for each in changed for item in each.items()):
             if name not in entries or not isinstance(changes, Mapping):
                 known = ", ".join(entries)
                 raise ConfigError(f"search_space.{name} is not a param of {path.stem}: {known}")
-            entries[name] |= changes
+            entries[name] = {**entries[name], **changes}
             check_keys(name, changes, str(entries[name].get("type")))
         params = {
             name: read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
+        for name in changed[-1]:
+            check_known(name, params[name], read_param(name, offered[name], cores, cpu_flags))
         check_cases(params)
         found = cls(path.stem, params, defaults)
         named = ("start", "rate_rule", "recommended_rate")
