@@ -186,6 +186,14 @@ def test_the_runtime_setting_runs_in_full_without_a_reference_of_several_seeds()
     assert shares(known, 1) == [0.1] * 3
 
 
+def test_a_mere_part_of_the_default_runs_whole_only_as_often_as_its_accuracy_needs():
+    runtime = make_entrant(0, 50.0, Role.RUNTIME_ONLY)
+    plan = make_plan(runtime, config=LONG, part=True, rounds=4)
+    assert shares(plan, 0) == [1.0, 1.0, 0.1, 0.1]
+    assert shares(plan, 1) == [1.0, 1.0, 0.1, 0.1]
+    assert plan.least_rounds(1) == 2, "whole runs count as such"
+
+
 def test_its_first_part_has_recorded_seeds_and_looks():
     runtime = make_entrant(0, 50.0, Role.RUNTIME_ONLY)
     reference = make_reference()

@@ -214,9 +214,11 @@ class Plan:
         entrant = self.entrants[index]
         time_s = entrant.result.metrics["train_time_s"]
         before = sum(index in order for order in self.rounds[:turn])
+        # of a mere part, the least whole runs tell the accuracy that there is to tell
+        told = self.part and before >= MIN_ROUNDS
         only_rate = {
-            Role.DEFAULT: bool(self.accuracies),
-            Role.RUNTIME_ONLY: len(self.accuracies) > 1 or entrant.in_parts,
+            Role.DEFAULT: bool(self.accuracies) or told,
+            Role.RUNTIME_ONLY: len(self.accuracies) > 1 or entrant.in_parts or told,
             Role.STOPPED: True,
             Role.TRADE_OFF: before > 0,
         }.get(entrant.role, entrant.beside is not None)
