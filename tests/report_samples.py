@@ -283,6 +283,16 @@ def make_part() -> StudyResult:
     )
 
 
+def make_part_at_a_faster_setting() -> StudyResult:
+    """A study that knows only the first tenth of its default, and a setting that is faster."""
+    study = make_part()
+    comparison = Comparison(Interval(1.8, 1.7, 1.9), 1e-6, Interval(0, 0, 0), 1.0, True)
+    params = make_params(iterations=1000, blas="mkl", threads=1)
+    runtime = make_verified(2, 0.9790, 10.6, params, comparison, Role.RUNTIME_ONLY)
+    runtime = dataclasses.replace(runtime, name="runtime only")
+    return dataclasses.replace(study, verified=(*study.verified, runtime))
+
+
 def make_factored() -> StudyResult:
     """A study whose runtime settings were raced, one of its finalists being a derived point."""
     study = make_study()

@@ -18,6 +18,7 @@ from tests.report_samples import (
     make_answered,
     make_failed,
     make_part,
+    make_part_at_a_faster_setting,
     make_study,
     make_unproven,
     with_recorded_default,
@@ -283,6 +284,22 @@ def test_a_framework_of_which_a_part_of_the_default_is_known_proves_the_same_acc
     view = view_cross(result)
     assert view is not None
     assert [each.label for each in view.entrants] == ["Caffe 1.0 3.3x", "Part 3 1.4x (first part)"]
+
+
+def test_a_faster_setting_counts_even_if_only_a_part_of_the_default_is_known():
+    part = dataclasses.replace(make_part_at_a_faster_setting(), framework="part", title="Part 3")
+    result = make_of(make_study(), part)
+    row = ledger(result)[1]
+    assert row.best.point.name == "runtime only"
+    assert row.cells[0] == row.cells[1] == ("1.80", "1.70–1.90", "p <0.001")
+    assert row.cells[2] == ("not proven", "", "")
+    assert no_loss_mean(result) == pytest.approx(math.sqrt(3.26 * 1.8))
+    headline = " ".join(cross_headline(result))
+    assert "2 of 2 compared frameworks train faster" in headline
+    assert "Of these" not in headline, "the time of a part is not compared with whole ones"
+    assert shortfalls(result)[1][1].startswith(
+        "1.8x by the runtime setting alone: only the first part of the default was trained. Same"
+    )
 
 
 def test_a_part_that_nothing_reaches_sooner_has_no_answer():

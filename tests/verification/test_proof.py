@@ -575,6 +575,16 @@ def test_against_a_part_of_the_default_nothing_is_called_no_loss():
     assert not summarize(dataclasses.replace(plan, part=True), runs)[1].loses_nothing
 
 
+def test_against_a_part_of_the_default_only_its_own_training_loses_nothing():
+    plan = make_plan(RUNTIME, make_entrant(1, 10.0, Role.NO_LOSS), part=True)
+    found = {each.role: each for each in summarize(plan, simulate(plan, 2.0, gain=0.01))}
+    runtime, other = found[Role.RUNTIME_ONLY], found[Role.NO_LOSS]
+    assert runtime.loses_nothing
+    assert runtime.is_faster
+    assert runtime.against_default.loss_ruled_out == 0
+    assert not other.loses_nothing
+
+
 def test_a_margin_that_is_wide_makes_it_easy():
     assert not verdict(0.980, 0.980, 0.981)[1]
     assert verdict(0.980, 0.980, 0.981, margin=0.02)[1]

@@ -8,7 +8,7 @@ from tuner.progress import describe_params, format_seconds, printable
 from tuner.values.exchange import changes
 from tuner.values.params import iterations_of
 from tuner.values.results import StudyResult, least_of_interest
-from tuner.values.verified import Answers, Role, Verified
+from tuner.values.verified import Role, Verified
 
 FIRST_PART = "first part"
 
@@ -50,19 +50,14 @@ def three_answers(result: StudyResult) -> list[Answer]:
     """Return no loss, runtime only and most accurate, in this order.
 
     The list is empty if nothing was verified. If only the first part of the default is known,
-    "same accuracy" is the only answer.
+    "same accuracy" takes the place of no loss, and none is the most accurate.
     """
     default = verified_default(result)
     if default is None:
         return []
     if result.default_part:
-        return [_same_accuracy(result, default)]
+        return [_same_accuracy(result, default), _runtime_only(result, default)]
     return [_no_loss(result, default), _runtime_only(result, default), _accurate(result, default)]
-
-
-def proven(result: StudyResult) -> Answers:
-    """Return the answers of a study; none if only the first part of the default is known."""
-    return Answers() if result.default_part else result.answers
 
 
 def verified_default(result: StudyResult) -> Verified | None:
@@ -89,11 +84,9 @@ def roles(result: StudyResult, point: Verified) -> str:
 
 def labels(result: StudyResult, point: Verified) -> list[str]:
     """Return the answers that a verified configuration gives, in lower case: ["no loss"]."""
-    if result.default_part:
-        return [point.quality.same] if point is same_accuracy(result) else []
-    found = result.answers
+    found, lossless = result.answers, ("no loss", result.answers.no_loss)
     pairs = (
-        ("no loss", found.no_loss),
+        (point.quality.same, same_accuracy(result)) if result.default_part else lossless,
         ("runtime only", found.runtime_only),
         (point.quality.best, found.most_accurate),
     )
@@ -241,14 +234,14 @@ def _too_short(result: StudyResult, default: Verified) -> str:
 
 
 def _runtime_only(result: StudyResult, default: Verified) -> Answer:
-    label, point = "Runtime only", result.answers.runtime_only
-    if point is not None and point is result.answers.no_loss:
+    label, point, part = "Runtime only", result.answers.runtime_only, result.default_part
+    if point is not None and point is (same_accuracy(result) or result.answers.no_loss):
         text = f"the same configuration, {point.speedup:.1f}x faster."
         return Answer(label, f"{point.speedup:.1f}x", text, point)
     if point is not None:
         text = (
             f"{_subject(point, default)} trains {point.speedup:.1f}x faster "
-            f"({_times(point)}), nothing else changed."
+            f"({_times(point)}{f' over {part}' if part else ''}), nothing else changed."
         )
         return Answer(label, f"{point.speedup:.1f}x", text, point)
     text = "no runtime setting is proven to train the default's own params faster without loss."
@@ -339,7 +332,7 @@ def study_metrics(result: StudyResult) -> dict[str, float]:
         ``no_loss_perplexity_ratio`` that of the gain: the perplexity divided by the default's.
     """
     figures = {"elapsed_s": result.elapsed_s, "trials": float(len(result.trials))}
-    default, found = verified_default(result), proven(result)
+    default, found = verified_default(result), result.answers
     if default is None:
         return figures
     lossless, quality, best = found.no_loss or default, default.quality, found.most_accurate

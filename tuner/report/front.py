@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from tuner.report.answers import proven, same_accuracy
+from tuner.report.answers import same_accuracy
 from tuner.report.wording import in_unit, plain_gain
 from tuner.values.exchange import lossy
 from tuner.values.quality import Quality
@@ -103,7 +103,7 @@ _AS_THEY_ARE = (
 
 def _answers(result: StudyResult) -> dict[str, str | None]:
     """Return the names of the verified configurations that are the answers."""
-    answers = proven(result)
+    answers = result.answers
     found = {each.name: getattr(answers, each.name) for each in dataclasses.fields(answers)}
     found["same_accuracy"] = same_accuracy(result) if result.default_part else None
     if result.quality.is_perplexity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,8 +85,13 @@ class StudyResult:
 
     @property
     def answers(self) -> Answers:
-        """The no-loss, runtime-only and most accurate configurations."""
-        return answers_of(self.verified)
+        """The no-loss, runtime-only and most accurate configurations.
+
+        If only the first part of the default is known, nothing but the runtime setting is known to
+        lose nothing, and none is the most accurate.
+        """
+        found = answers_of(self.verified)
+        return dataclasses.replace(found, most_accurate=None) if self.default_part else found
 
     @property
     def default(self) -> TrialResult | None:

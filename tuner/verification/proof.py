@@ -277,7 +277,7 @@ def _compare(seen: Readings, index: int, stop: int, spread: _Spread) -> Comparis
         speedup_p=_log_p_value(logs),
         accuracy_gain=gain,
         accuracy_p=accuracy_p,
-        no_loss=proven and not seen.plan.part,
+        no_loss=proven and (not seen.plan.part or seen.is_default(index)),
         no_loss_looks=looks,
         loss_ruled_out=seen.loss_ruled_out(index, stop),
         cpu=_cost_ratio(pairs, pairs, _cpu_s, spread, _MIN_CPU_S),

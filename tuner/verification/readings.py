@@ -212,10 +212,10 @@ class Readings:
         Returns:
             The loss; below 0 for a proven gain, and infinite if nothing is proven.
         """
-        if self.plan.part or index in self.diverged:
-            return math.inf
         if self.is_default(index):
             return 0.0
+        if self.plan.part or index in self.diverged:
+            return math.inf
         if self.plan.entrants[index].stops or self.role(index) is Role.STOPPED:
             return self.plan.margin(index) if self.no_loss(index, stop)[1] else math.inf
         looks = self._looks(index) if index in self.plan.tested else self._end(index)

@@ -11,7 +11,6 @@ from tuner.progress import format_seconds, printable
 from tuner.report.answers import (
     best_tried,
     priced_words,
-    proven,
     same_accuracy,
     study_metrics,
     three_answers,
@@ -91,7 +90,7 @@ def finest(study: StudyResult) -> Verified:
     It is the first answer (no loss, or same accuracy), else the most accurate configuration, else
     the one that came closest to no loss, else the fastest of all.
     """
-    found = proven(study)
+    found = study.answers
     return (
         found.no_loss
         or same_accuracy(study)
@@ -120,11 +119,11 @@ def _row(title: str, study: StudyResult) -> LedgerRow:
 
 def _answer_cells(study: StudyResult, rows: dict[str, VerifiedRow]) -> tuple[Cell, Cell, Cell]:
     """Return the cells of no-loss speed-up, runtime-only speed-up and best accuracy gain."""
-    found, tried = proven(study), best_tried(study)
-    if study.default_part:
-        return _part_cell(study, rows), (NOT_PROVEN, "", ""), (NOT_PROVEN, "", "")
+    found, tried = study.answers, best_tried(study)
     why = tried.quality.shown_gain(tried.gain) if tried else ""
     lossless = _speed_cell(found.no_loss, rows, why)
+    if study.default_part and found.no_loss is None:
+        lossless = _part_cell(study, rows)
     runtime = _speed_cell(found.runtime_only, rows, "")
     better = found.most_accurate
     if better is None or better.against_default is None:
@@ -143,7 +142,7 @@ def _speed_cell(point: Verified | None, rows: dict[str, VerifiedRow], why: str) 
 
 
 def _part_cell(study: StudyResult, rows: dict[str, VerifiedRow]) -> Cell:
-    """Return the no-loss cell of a study that knows only the first part of its default."""
+    """Return the no-loss cell of a study that proved nothing beyond its default's first part."""
     point = same_accuracy(study)
     return (
         NOT_PROVEN,
@@ -187,9 +186,10 @@ def cross_headline(result: CrossResult) -> list[str]:
         return ["Not verified: nothing may be claimed of any framework."]
     gained = [each for each in rows if each.study.answers.no_loss]
     lines = [_gained_line(rows, gained)]
-    if len(gained) > 1:
-        quick = min(gained, key=lambda each: each.best.point.train_time_s.value)
-        exact = max(gained, key=lambda each: each.best.point.test_accuracy.value)
+    whole = [each for each in gained if not each.study.default_part]
+    if len(whole) > 1:
+        quick = min(whole, key=lambda each: each.best.point.train_time_s.value)
+        exact = max(whole, key=lambda each: each.best.point.test_accuracy.value)
         best = f"of {name}" if (name := result.quality.best) != "most accurate" else name
         said = [_figures(quick, "fastest"), _figures(exact, best)]
         if quick is exact:
@@ -272,11 +272,13 @@ def shortfalls(result: CrossResult) -> list[tuple[str, str]]:
 
 def _why_short(study: StudyResult) -> str:
     """Explain why a study's no-loss speed-up is below ``WORTH``."""
+    answer = three_answers(study)[0]
     if study.default_part:
-        answer = three_answers(study)[0].sentence
-        return f"not proven: only the first part of the default was trained. {answer}"
+        found = study.answers.no_loss
+        said = f"{found.speedup:.1f}x by the runtime setting alone" if found else NOT_PROVEN
+        return f"{said}: only the first part of the default was trained. {answer.sentence}"
     if study.answers.no_loss is None:
-        return three_answers(study)[0].text
+        return answer.text
     said = f"{study.answers.no_loss.speedup:.1f}x without loss, as"
     beyond = trade_offs(study)
     if not beyond:
@@ -288,11 +290,11 @@ def _why_short(study: StudyResult) -> str:
 
 
 def _part_lines(rows: list[LedgerRow]) -> list[str]:
-    """List frameworks that know only the first part of their default, with what is proven."""
+    """List frameworks that prove nothing beyond the first part of their default."""
     parts = [
         f"{row.title} ({f'{point.speedup:.1f}x' if point else NOT_PROVEN})"
         for row in rows
-        if row.study.default_part
+        if row.study.default_part and not row.study.answers.no_loss
         for point in [same_accuracy(row.study)]
     ]
     if not parts:

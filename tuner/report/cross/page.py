@@ -62,7 +62,7 @@ def _tiles(result: CrossResult) -> list[tuple[str, str]]:
 
 def _tile(row: LedgerRow) -> tuple[str, str]:
     value, interval, p = row.cells[0]
-    if row.study.default_part:
+    if row.study.default_part and not row.study.answers.no_loss:
         figure = f"{row.best.speedup[0]}×" if same_accuracy(row.study) else NOT_PROVEN
         part = f"its default's first part ({row.study.default_part})"
         of = f"to the {row.study.quality.name} of {part}"

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.report.answers import FIRST_PART, proven
+from tuner.report.answers import FIRST_PART
 from tuner.report.axes import choose_axes, is_accuracy
 from tuner.report.cross.ledger import LedgerRow, finest, ledger, titles
 from tuner.report.labels import Spot, place_labels
@@ -220,7 +220,7 @@ def view_gains(result: CrossResult) -> list[Gain]:
         _LESS if quality.is_perplexity else _MORE,
         0.0,
         False,
-        lambda study: _gain(proven(study)),
+        lambda study: _gain(study.answers),
     )
     gains = [
         Gain(title, better, neutral, log, _figures(ledger(result), figure))
