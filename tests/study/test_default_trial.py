@@ -12,8 +12,10 @@ from tuner.cli.commands import run_command
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import BudgetConfig, SearchConfig, VerifyConfig
 from tuner.convergence.references import Accuracies, Reference
+from tuner.executors import LocalExecutor
 from tuner.progress import StudyProgress
 from tuner.race.machine import MachineRace
+from tuner.search.derived import Composition
 from tuner.study.baseline import BaselineCache
 from tuner.study.recording import record_reference
 from tuner.study.study import tune
@@ -67,6 +69,27 @@ def test_a_recording_goes_on_and_is_read_back(long, home):
     assert len(both.runs[0].looks) > 10
     assert both.setting["blas"] == "fast", "at the fastest setting"
     assert not any(each.endswith("_s") for each in path.read_text().split('"')), "no time in it"
+
+
+def test_seeds_are_recorded_side_by_side_where_one_thread_each_is_faster(long, home, monkeypatch):
+    running, most = set(), []
+    submit = LocalExecutor.submit
+
+    def watched(executor, trial):
+        future = submit(executor, trial)
+        running.add(future)
+        most.append(sum(not each.done() for each in running))
+        return future
+
+    monkeypatch.setattr(LocalExecutor, "submit", watched)
+    monkeypatch.setattr(Composition, "at_once", lambda *_: 2)
+    both, _ = record_reference(long, 3, home / "references", StudyProgress())
+    assert both.seeds == [1, 2, 3]
+    assert both.setting["threads"] == 1
+    assert max(most) == 2
+    monkeypatch.setattr(Composition, "at_once", lambda *_: 1)
+    again, _ = record_reference(long, 1, home / "alone", StudyProgress())
+    assert again.runs[0].looks == both.runs[0].looks, "a seed learns the same beside another"
 
 
 def test_a_recording_of_another_default_is_set_aside(long, home):
@@ -237,7 +260,7 @@ def test_a_whole_training_that_takes_longer_than_promised_is_stopped(long, monke
     assert len(limits) == 1
     assert 0 < limits[0] < long.budget.time_s
     assert result.default_part.startswith("the first 2,000 of 20,000 iterations")
-    assert result.answers.no_loss is None
+    assert result.answers.no_loss is result.answers.runtime_only
 
 
 def test_where_there_is_no_time_for_the_whole_all_is_compared_with_the_first_part(long):
@@ -246,8 +269,10 @@ def test_where_there_is_no_time_for_the_whole_all_is_compared_with_the_first_par
     assert result.default_part.startswith("the first 2,000 of 20,000 iterations")
     assert result.trials[0].params["iterations"] == 2000
     assert not result.trials[0].trial.projected
-    assert all(not each.against_default.no_loss for each in result.verified[1:])
-    assert result.answers.no_loss is None
+    others = [each for each in result.verified[1:] if each.role is not Role.RUNTIME_ONLY]
+    assert others
+    assert all(not each.against_default.no_loss for each in others)
+    assert result.answers.no_loss is result.answers.runtime_only
     assert any("the first 2,000 of 20,000" in each for each in result.warnings)
 
 

@@ -1,9 +1,16 @@
-"""Recording of a reference: the default is trained with several seeds in turn."""
+"""Recording of a reference: the default is trained with several seeds.
+
+Accuracy does not depend on how fast a training runs. So where one thread per core trains more
+images in all than one training on all cores, as many seeds are trained side by side.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
+from collections.abc import Collection
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 
 from tuner import measure
@@ -11,11 +18,13 @@ from tuner.config.catalogue import tuner_home
 from tuner.config.schema import TuneConfig
 from tuner.config.validation import validate
 from tuner.convergence.references import Reference, read_reference, reference_name, run_of
-from tuner.progress import StudyProgress, format_seconds
+from tuner.executors import LocalExecutor
+from tuner.progress import StudyProgress, describe_params
 from tuner.race.machine import MachineRace
+from tuner.search.derived import Composition
 from tuner.storage.study_folder import write_atomically
 from tuner.study.preparation import standalone_setup
-from tuner.trials.session import TrialSetup, run_trial
+from tuner.trials.session import TrialSetup
 from tuner.trials.setup import claim_cores, host_facts
 from tuner.values.errors import NoTrialSucceeded
 from tuner.values.exchange import group_of
@@ -52,26 +61,29 @@ def record_reference(
         standalone_setup(config, progress) as (space, setup),
         claim_cores(config.executor, progress),
     ):
-        setup = dataclasses.replace(setup, folder=setup.folder / "trials")
+        unrepeated = dataclasses.replace(setup.measure, repeats=0)  # no time is recorded
+        setup = dataclasses.replace(setup, folder=setup.folder / "trials", measure=unrepeated)
         setup.folder.mkdir()
         default = space.default(setup.dataset.name, config.model).params
         folder.mkdir(parents=True, exist_ok=True)
         name = reference_name(setup.framework.name, setup.dataset.name, config.model)
         path = folder / f"{name}.json"
         found = _begun(path, setup.dataset.digest, default, progress)
-        setting: Params | None = None
-        while missing := {*range(1, seeds + 1)}.difference(found.seeds if found else ()):
-            if setting is None:
-                setting = _fast_setting(config, setup, space, default, progress)
-            seed = min(missing)
-            progress.message(f"seed {seed} of {seeds}, at {', '.join(map(str, setting.values()))}")
-            result = _trained(seed, setup, space, {**default, **setting}, progress)
-            refusal = found.version_refusal(result.versions) if found else ""
-            if refusal:  # its other seeds are recorded anew, too
-                _set_aside(path, refusal, progress)
-                found = None
-            found = _extended(found, result, setup, space, default)
-            write_atomically(path, found.to_json())
+        trainer: _Trainer | None = None
+        with contextlib.ExitStack() as on_exit:
+            while missing := {*range(1, seeds + 1)}.difference(found.seeds if found else ()):
+                if trainer is None:
+                    setting, at_once = _fast_setting(config, setup, space, default, progress)
+                    params = {**default, **setting}
+                    trainer = _Trainer(setup, params, int(space.iterations.low), at_once, progress)
+                    on_exit.callback(trainer.close)
+                result = trainer.next(missing)
+                refusal = found.version_refusal(result.versions) if found else ""
+                if refusal:  # its other seeds are recorded anew, too
+                    _set_aside(path, refusal, progress)
+                    found = None
+                found = _extended(found, result, setup, space, default)
+                write_atomically(path, found.to_json())
     assert found is not None
     return found, path
 
@@ -98,8 +110,12 @@ def _fast_setting(
     space: SearchSpace,
     default: Params,
     progress: StudyProgress,
-) -> Params:
-    """Race for about a minute, or reuse an earlier race on this machine."""
+) -> tuple[Params, int]:
+    """Race for about a minute, or reuse an earlier race on this machine.
+
+    Returns:
+        The setting to record at, and how many seeds to train side by side at it.
+    """
     packages = setup.runtime.packages()
     fingerprint = measure.fingerprint(host_facts(config), packages)
     race = MachineRace(
@@ -116,34 +132,75 @@ def _fast_setting(
     race.run(_RACE_S)
     # a group learns the same, but draws other random numbers: a study could not follow its curves
     alike = [each for each in race.known.settings_of(None) if group_of(each) == group_of(default)]
-    return min(alike, key=lambda each: race.known.surely_s(each, batch_size_of(default)))
+    batch, composition = batch_size_of(default), Composition(space, race.known)
+    at_once, alone = composition.at_once(batch, len(setup.cores)), composition.on_one_core(batch)
+    if at_once > 1 and alone in alike:
+        return alone, at_once
+    return min(alike, key=lambda each: race.known.surely_s(each, batch)), 1
 
 
-def _trained(
-    seed: int, setup: TrialSetup, space: SearchSpace, params: Params, progress: StudyProgress
-) -> TrialResult:
-    """Train the default to its end with one more seed."""
-    trial = Trial(
-        number=seed,
-        params=params,
-        kind=TrialKind.REFERENCE,
-        seed=seed,
-        time_limit_s=_KILL_S,
-        test=True,
-        curve=int(space.iterations.low),
-    )
-    result = run_trial(setup, trial, listener=progress.trial_progress)
-    if not result.usable or not result.measurement:
-        raise NoTrialSucceeded(
-            f"the default of {setup.framework.name} ended {result.status.value} with seed {seed}: "
-            f"{result.reason}; no reference can be recorded of it"
+class _Trainer:
+    """Trains the default to its end, one seed after another or several side by side.
+
+    Args:
+        setup: What the trainings share.
+        params: The default at the setting to record at.
+        min_iterations: Iterations of the shortest training of interest, see ``Trial.curve``.
+        at_once: How many seeds to train side by side, each on a core of its own.
+        progress: Shows the progress.
+    """
+
+    def __init__(
+        self,
+        setup: TrialSetup,
+        params: Params,
+        min_iterations: int,
+        at_once: int,
+        progress: StudyProgress,
+    ) -> None:
+        self._name, self._params, self._min_iterations = (
+            setup.framework.name,
+            params,
+            min_iterations,
         )
-    reached = result.quality.shown(result.test_accuracy or 0.0)
-    progress.message(
-        f"seed {seed}: {reached} on the test split after {result.iterations:,} iterations, "
-        f"{format_seconds(result.measurement.train_time_s)} s"
-    )
-    return result
+        self._at_once, self._progress = at_once, progress
+        self._executor = LocalExecutor(setup, progress.trial_progress)
+        self._running: dict[Future[TrialResult], int] = {}
+
+    def next(self, missing: Collection[int]) -> TrialResult:
+        """Return the training of one of the ``missing`` seeds, while others go on."""
+        waiting = sorted(set(missing).difference(self._running.values()))
+        for seed in waiting[: self._at_once - len(self._running)]:
+            self._progress.message(f"seed {seed}, at {describe_params(self._params)}")
+            self._running[self._executor.submit(self._trial(seed))] = seed
+        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
+        future = min(done, key=self._running.__getitem__)
+        seed, result = self._running.pop(future), future.result()
+        self._progress.trial_finished(result, ())
+        if not result.usable or not result.measurement:
+            raise NoTrialSucceeded(
+                f"the default of {self._name} ended {result.status.value} with seed {seed}: "
+                f"{result.reason}; no reference can be recorded of it"
+            )
+        reached = result.quality.shown(result.test_accuracy or 0.0)
+        self._progress.message(f"seed {seed}: {reached} on the test split")
+        return result
+
+    def _trial(self, seed: int) -> Trial:
+        return Trial(
+            number=seed,
+            params=self._params,
+            kind=TrialKind.REFERENCE,
+            seed=seed,
+            time_limit_s=_KILL_S,
+            test=True,
+            curve=self._min_iterations,
+            accuracy_only=self._at_once > 1,
+        )
+
+    def close(self) -> None:
+        """End the running trainings."""
+        self._executor.close()
 
 
 def _extended(
