@@ -69,14 +69,21 @@ def record_reference(
         name = reference_name(setup.framework.name, setup.dataset.name, config.model)
         path = folder / f"{name}.json"
         found = _begun(path, setup.dataset.digest, default, progress)
-        trainer: _Trainer | None = None
-        with contextlib.ExitStack() as on_exit:
-            while missing := {*range(1, seeds + 1)}.difference(found.seeds if found else ()):
-                if trainer is None:
-                    setting, at_once = _fast_setting(config, setup, space, default, progress)
-                    params = {**default, **setting}
-                    trainer = _Trainer(setup, params, int(space.iterations.low), at_once, progress)
-                    on_exit.callback(trainer.close)
+        wanted = {*range(1, seeds + 1)}
+        if found and wanted.issubset(found.seeds):
+            return found, path
+        setting, at_once = _fast_setting(config, setup, space, default, progress)
+        trial = Trial(
+            number=0,
+            params={**default, **setting},
+            kind=TrialKind.REFERENCE,
+            time_limit_s=_KILL_S,
+            test=True,
+            curve=int(space.iterations.low),
+            accuracy_only=at_once > 1,
+        )
+        with contextlib.closing(_Trainer(setup, trial, at_once, progress)) as trainer:
+            while missing := wanted.difference(found.seeds if found else ()):
                 result = trainer.next(missing)
                 refusal = found.version_refusal(result.versions) if found else ""
                 if refusal:  # its other seeds are recorded anew, too
@@ -144,25 +151,15 @@ class _Trainer:
 
     Args:
         setup: What the trainings share.
-        params: The default at the setting to record at.
-        min_iterations: Iterations of the shortest training of interest, see ``Trial.curve``.
+        trial: The training of any seed.
         at_once: How many seeds to train side by side, each on a core of its own.
         progress: Shows the progress.
     """
 
     def __init__(
-        self,
-        setup: TrialSetup,
-        params: Params,
-        min_iterations: int,
-        at_once: int,
-        progress: StudyProgress,
+        self, setup: TrialSetup, trial: Trial, at_once: int, progress: StudyProgress
     ) -> None:
-        self._name, self._params, self._min_iterations = (
-            setup.framework.name,
-            params,
-            min_iterations,
-        )
+        self._name, self._trial = setup.framework.name, trial
         self._at_once, self._progress = at_once, progress
         self._executor = LocalExecutor(setup, progress.trial_progress)
         self._running: dict[Future[TrialResult], int] = {}
@@ -171,8 +168,9 @@ class _Trainer:
         """Return the training of one of the ``missing`` seeds, while others go on."""
         waiting = sorted(set(missing).difference(self._running.values()))
         for seed in waiting[: self._at_once - len(self._running)]:
-            self._progress.message(f"seed {seed}, at {describe_params(self._params)}")
-            self._running[self._executor.submit(self._trial(seed))] = seed
+            self._progress.message(f"seed {seed}, at {describe_params(self._trial.params)}")
+            trial = dataclasses.replace(self._trial, number=seed, seed=seed)
+            self._running[self._executor.submit(trial)] = seed
         done, _ = wait(self._running, return_when=FIRST_COMPLETED)
         future = min(done, key=self._running.__getitem__)
         seed, result = self._running.pop(future), future.result()
@@ -185,18 +183,6 @@ class _Trainer:
         reached = result.quality.shown(result.test_accuracy or 0.0)
         self._progress.message(f"seed {seed}: {reached} on the test split")
         return result
-
-    def _trial(self, seed: int) -> Trial:
-        return Trial(
-            number=seed,
-            params=self._params,
-            kind=TrialKind.REFERENCE,
-            seed=seed,
-            time_limit_s=_KILL_S,
-            test=True,
-            curve=self._min_iterations,
-            accuracy_only=self._at_once > 1,
-        )
 
     def close(self) -> None:
         """End the running trainings."""

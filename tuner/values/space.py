@@ -179,8 +179,8 @@ class SearchSpace:
             like = [each for each in defaults if likeness.like in each.datasets]
             defaults += tuple(each.fitted(likeness, entries) for each in like)
         own = [each for each in defaults if each.model == model and dataset in each.datasets]
-        changed = [each.ranges for each in own[:1]] + [overrides or {}]
-        offered = dict(entries)
+        overrides, offered = overrides or {}, dict(entries)
+        changed = [each.ranges for each in own[:1]] + [overrides]
         for name, changes in (item for each in changed for item in each.items()):
             if name not in entries or not isinstance(changes, Mapping):
                 known = ", ".join(entries)
@@ -190,7 +190,7 @@ class SearchSpace:
         params = {
             name: read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
-        for name in changed[-1]:
+        for name in overrides:
             check_known(name, params[name], read_param(name, offered[name], cores, cpu_flags))
         check_cases(params)
         found = cls(path.stem, params, defaults)
