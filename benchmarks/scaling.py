@@ -81,7 +81,7 @@ def efficiency(nodes: int, rounds: int) -> float:
                     framework_path=str(SYNTHETIC),
                     dataset=load_dataset_config("digits"),
                     search=SearchConfig("joint", warm_start=False),
-                    search_space={"fault": {"choices": ["rest"]}},
+                    search_space={"fault": {"type": "categorical", "choices": ["rest"]}},
                     budget=BudgetConfig(time_s=_HOUR_S, trials=trials + 1),
                     executor=ExecutorConfig("ray", cores_per_trial=1, address=cluster.address),
                     verify=VerifyConfig(finalists=0),

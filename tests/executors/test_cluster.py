@@ -151,7 +151,7 @@ class Messages(StudyProgress):
 @pytest.fixture
 def naps(config) -> TuneConfig:
     """A study of trials that take a second, and of nothing else."""
-    config.search_space = {"fault": {"choices": ["nap"]}}
+    config.search_space = {"fault": {"type": "categorical", "choices": ["nap"]}}
     config.verify = VerifyConfig(finalists=0)
     config.budget = BudgetConfig(time_s=90, trials=12)
     return config

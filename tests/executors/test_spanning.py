@@ -376,7 +376,10 @@ def test_a_study_outlives_the_cable(tree, networks, tmp_path, home):
         config.search = SearchConfig("joint", warm_start=False)
         config.budget = BudgetConfig(time_s=120, trials=8)
         config.verify = VerifyConfig(finalists=1, repeats=1)
-        config.search_space = {"fault": {"choices": ["nap"]}, "iterations": {"low": 200}}
+        config.search_space = {
+            "fault": {"type": "categorical", "choices": ["nap"]},
+            "iterations": {"low": 200},
+        }
         config.output = str(tmp_path)
         cutter = Cutter(networks)
         try:

@@ -24,7 +24,7 @@ from tuner.tracking import connect
 from tuner.values.errors import ConfigError, NoTrialSucceeded, RuntimeUnavailable
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-SLOW = {"fault": {"choices": ["", "slow", "segfault", "nan"]}}
+SLOW = {"fault": {"type": "categorical", "choices": ["", "slow", "segfault", "nan"]}}
 
 
 @pytest.fixture

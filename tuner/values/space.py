@@ -190,8 +190,9 @@ class SearchSpace:
         params = {
             name: read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
-        for name in overrides:
-            check_known(name, params[name], read_param(name, offered[name], cores, cpu_flags))
+        for name, changes in overrides.items():
+            if "type" not in changes:  # a param of a new type is another one
+                check_known(name, params[name], read_param(name, offered[name], cores, cpu_flags))
         check_cases(params)
         found = cls(path.stem, params, defaults)
         named = ("start", "rate_rule", "recommended_rate")
