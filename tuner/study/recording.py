@@ -180,8 +180,6 @@ class _Trainer:
                 f"the default of {self._name} ended {result.status.value} with seed {seed}: "
                 f"{result.reason}; no reference can be recorded of it"
             )
-        reached = result.quality.shown(result.test_accuracy or 0.0)
-        self._progress.message(f"seed {seed}: {reached} on the test split")
         return result
 
     def close(self) -> None:
