@@ -347,6 +347,10 @@ def test_overrides_replace_entries(small):
     assert [narrowed.values({"blas": each}) for each in ("fast", "plain")] == [(1, 2), (1,)]
     changed = load(small, momentum={"type": "categorical", "choices": [0.5, 0.9]})
     assert changed.params["momentum"].values({}) == (0.5, 0.9)
+    own = {"cases": {"third": [1]}}
+    third = {"type": "categorical", "choices": ["third"]}
+    others = load(small, blas=third, threads=own, blas_kernel=own).params["blas"]
+    assert others.values({}) == ("third",), "with the type, not only what is offered"
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ class SearchSpace:
             name: read_param(name, entry, cores, cpu_flags) for name, entry in entries.items()
         }
         for name, changes in overrides.items():
-            if "type" not in changes:  # a param of a new type is another one
+            if "type" not in changes:  # who names the type means values of their own
                 check_known(name, params[name], read_param(name, offered[name], cores, cpu_flags))
         check_cases(params)
         found = cls(path.stem, params, defaults)
