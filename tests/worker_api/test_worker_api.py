@@ -304,6 +304,30 @@ def test_only_the_first_trial_of_a_session_pays_for_the_imports(worker, tmp_path
     assert first.setup_time_s > 100 > second.setup_time_s
 
 
+WAITING = """
+import sys
+
+stdin, clock, waited = sys.stdin, worker_api.clock, []
+
+
+class Waiting:
+    def readline(self):
+        waited.append(100)
+        return stdin.readline()
+
+
+sys.stdin = Waiting()
+worker_api.clock = lambda: clock() + sum(waited)
+worker_api.serve("""
+
+
+def test_the_wait_for_a_further_trial_is_no_part_of_its_set_up(python, worker, tmp_path):
+    worker.write_text(WORKER.replace("worker_api.serve(", WAITING))
+    folders = make_folder(tmp_path, "one"), make_folder(tmp_path, "two")
+    assert train(python, worker, *folders) == (0, "")
+    assert heard(folders[1]).setup_time_s < 100
+
+
 def test_no_trial_is_no_fault(python, worker):
     assert train(python, worker) == (0, "")
 

@@ -338,10 +338,11 @@ function M.serve(prepare, options)
    local began = started
    for line in io.stdin:lines() do
       local trial = open_trial(line)
-      local code = guarded(trial, prepare, options, began)
+      -- waiting for a further trial is no part of its set-up
+      local code = guarded(trial, prepare, options, began or M.clock())
       trial.events:close()
       if code ~= 0 then os.exit(code) end
-      began = M.clock()
+      began = nil
    end
    os.exit(0)
 end

@@ -196,11 +196,12 @@ def serve(prepare, chunk=10, report=blas_report, **versions):
     worker_group.watch(lambda why: _break_off(now, why))
     for line in iter(sys.stdin.readline, ""):
         now[:] = [Trial(line.rstrip("\n"))]
-        code = _guarded(now[0], prepare, chunk, report, versions, began)
+        # waiting for a further trial is no part of its set-up
+        code = _guarded(now[0], prepare, chunk, report, versions, began or clock())
         now.pop().close()
         if code:
             break
-        began = clock()
+        began = None
     worker_group.end()
     if hasattr(gc, "freeze"):
         gc.freeze()  # else the interpreter looks through all of a framework's objects at its end
