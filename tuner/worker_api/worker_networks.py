@@ -34,7 +34,7 @@ def alexnet(trial):
     Channels are those of arXiv:1404.5997, kernels and strides those that are usual for CIFAR-10:
     3x3 all, stride 2 in the first alone.
     """
-    side = lambda size: (size + 1) // 2 // 8  # noqa: E731
+    side = lambda size: (size + 1) // 2 // 8
     flat = 256 * side(trial.height) * side(trial.width)
     return (
         [("conv", trial.channels, 64, 3, 2, True), RELU, POOL]

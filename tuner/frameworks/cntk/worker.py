@@ -116,7 +116,7 @@ def prepare(trial):
             *worker_data.load(trial, split, worker_lenet.SCALE),
         )
 
-    read, write = lambda p: p.value, lambda p, a: setattr(p, "value", a)  # noqa: E731
+    read, write = lambda p: p.value, lambda p, a: setattr(p, "value", a)
     return worker_average.averaged(trial, step, evaluate, net.parameters, read, write)
 
 

@@ -102,7 +102,7 @@ def prepare(trial):
     def evaluate(split):
         return worker_data.accuracy(model.predict_on_batch, *load(split))
 
-    read, write = lambda v: v.numpy(), lambda v, a: v.assign(a)  # noqa: E731
+    read, write = lambda v: v.numpy(), lambda v, a: v.assign(a)
     values = model.trainable_variables
     return worker_average.averaged(trial, step, evaluate, values, read, write)
 

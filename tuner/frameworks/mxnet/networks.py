@@ -65,7 +65,7 @@ def lenet(trial):
 def kinds():
     """Return what makes a symbol of each kind of layer; trained ones have numbers for names."""
     numbers = itertools.count()
-    name = lambda: {"name": "layer%d" % next(numbers)}  # noqa: E731
+    name = lambda: {"name": "layer%d" % next(numbers)}
 
     def convolution(maps, _, outputs, kernel, stride, bias):
         size = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "pad": (kernel // 2,) * 2}

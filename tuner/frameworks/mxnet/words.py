@@ -105,7 +105,7 @@ def prepare(trial):
         return mean
 
     def evaluate(split):
-        judge = lambda *given: tester.run(*given).asnumpy().T  # noqa: E731
+        judge = lambda *given: tester.run(*given).asnumpy().T
         return worker_words.perplexity(trial, split, judge)
 
     return weights.values(), step, evaluate

@@ -133,7 +133,7 @@ def colours(trial):
         for average, value in zip(sum(averages, ()), values):
             average.assign_sub((1 - kept) * (average - value))
 
-    rate = lambda iteration: trial.learning_rate * 0.1 ** (iteration // change)  # noqa: E731
+    rate = lambda iteration: trial.learning_rate * 0.1 ** (iteration // change)
     return layers, averages, scores, update, rate
 
 

@@ -89,7 +89,7 @@ def prepare(trial):
 
     def evaluate(split):
         images, labels = worker_data.load(trial, split, scale)
-        answer = lambda part: predict(tf.constant(view(judged(part))))  # noqa: E731
+        answer = lambda part: predict(tf.constant(view(judged(part))))
         return worker_data.accuracy(answer, images, labels, eval_batch)
 
     return averaged(trial, step, evaluate, sum(tested, ()))
@@ -97,7 +97,7 @@ def prepare(trial):
 
 def averaged(trial, step, evaluate, values):
     """Return both with the average of the values, if the trial asks for it."""
-    read, write = lambda v: v.numpy(), lambda v, a: v.assign(a)  # noqa: E731
+    read, write = lambda v: v.numpy(), lambda v, a: v.assign(a)
     return worker_average.averaged(trial, step, evaluate, values, read, write)
 
 

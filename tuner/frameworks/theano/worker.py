@@ -120,7 +120,7 @@ def prepare(trial):
     def evaluate(split):
         return worker_data.accuracy(predict, *worker_data.load(trial, split, scale))
 
-    read, write = lambda v: v.get_value(borrow=True), lambda v, a: v.set_value(a)  # noqa: E731
+    read, write = lambda v: v.get_value(borrow=True), lambda v, a: v.set_value(a)
     return worker_average.averaged(trial, step, evaluate, sum(layers, []), read, write)
 
 

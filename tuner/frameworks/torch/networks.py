@@ -102,7 +102,7 @@ def built(trial):
 def cosine(trial):
     """main.py of kuangliu/pytorch-cifar: the rate falls along a cosine for 200 epochs, to 0."""
     epoch = max(1, trial.train_count // trial.batch_size)
-    factor = lambda it: (1 + math.cos(math.pi * min(1, it // epoch / 200))) / 2  # noqa: E731
+    factor = lambda it: (1 + math.cos(math.pi * min(1, it // epoch / 200))) / 2
     return _trained(trial, 0.0005, factor)
 
 

@@ -39,7 +39,7 @@ def prepare(trial):
     net = Model(trial)
     learnt = [each for each in net.parameters() if each.requires_grad]
     optimizer = torch.optim.SGD(learnt, trial.learning_rate)
-    rate = lambda it: worker_words.learning_rate(trial, it) / trial.learning_rate  # noqa: E731
+    rate = lambda it: worker_words.learning_rate(trial, it) / trial.learning_rate
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     stream = worker_words.parts(trial)
     state = [None, None]  # of training, of judging
@@ -63,7 +63,7 @@ def prepare(trial):
 
     def evaluate(split):
         with torch.inference_mode():
-            judge = lambda *given: losses(*given, judging=True).T.numpy()  # noqa: E731
+            judge = lambda *given: losses(*given, judging=True).T.numpy()
             return worker_words.perplexity(trial, split, judge)
 
     return net, step, evaluate
