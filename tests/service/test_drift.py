@@ -9,7 +9,7 @@ import pytest
 
 from tuner.service.claims import Drift
 from tuner.service.drift import DriftWatch
-from tuner.service.jobs import StudyJob
+from tuner.service.study_job import StudyJob
 from tuner.values.errors import ConfigError, StorageAway
 
 DRIFT = Drift("run", 5.0, "3 of 3 jobs broke the promise")

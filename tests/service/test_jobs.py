@@ -26,19 +26,10 @@ from tuner.config.catalogue import load_dataset_config
 from tuner.config.composing import compose
 from tuner.measure import Claim, parse_cores
 from tuner.recommendation.evidence import Evidence
-from tuner.service.jobs import (
-    COMPLETE,
-    FAILED,
-    QUEUED,
-    RUNNING,
-    STOPPED,
-    Jobs,
-    QueueFull,
-    StudyJob,
-    Unsaved,
-)
+from tuner.service.jobs import Jobs, QueueFull, Unsaved
 from tuner.service.orders import own_words, words_of_recheck, words_of_study
 from tuner.service.requests import RecheckRequest, StudyRequest
+from tuner.service.study_job import COMPLETE, FAILED, QUEUED, RUNNING, STOPPED, StudyJob
 from tuner.trials.setup import claims_folder
 from tuner.values.errors import ConfigError
 

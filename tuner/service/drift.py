@@ -11,11 +11,12 @@ from pydantic import ValidationError
 
 from tuner.recommendation.evidence import Evidence
 from tuner.service.claims import Drift
-from tuner.service.jobs import OPEN, Jobs
+from tuner.service.jobs import Jobs
 from tuner.service.orders import words_of_recheck
 from tuner.service.promises import Promises
 from tuner.service.records import RecordCache
 from tuner.service.requests import RecheckRequest
+from tuner.service.study_job import OPEN
 from tuner.tracking import StudyRecord, mark_drift
 from tuner.values.errors import TunerError
 

@@ -21,24 +21,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from tuner.measure import started_at
 from tuner.service.job import JOB, OUTCOME, PROGRESS
+from tuner.service.study_job import (
+    COMPLETE,
+    FAILED,
+    OPEN,
+    QUEUED,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    State,
+    StudyJob,
+)
 from tuner.storage.study_folder import write_atomically
 from tuner.values.errors import INTERRUPTED, ConfigError, TunerError
 
-State = Literal["queued", "running", "stopping", "complete", "failed", "stopped"]
-QUEUED: Final = "queued"
-RUNNING: Final = "running"
-STOPPING: Final = "stopping"
-COMPLETE: Final = "complete"
-FAILED: Final = "failed"
-STOPPED: Final = "stopped"
-OPEN = (QUEUED, RUNNING, STOPPING)
-STATES: tuple[State, ...] = get_args(State)
 _LOG = "log.txt"
 _MAX_OPEN = 100
 _MAX_ENDED = 500  # ended jobs that are kept; all studies stay in MLflow
@@ -58,44 +60,6 @@ class _Waits(Exception):
 
 class Unsaved(TunerError):
     """What a client asked for cannot be saved, so it is not accepted."""
-
-
-@dataclass(frozen=True)
-class StudyJob:
-    """A requested study.
-
-    Attributes:
-        id: Id of the job.
-        kind: ``study`` or ``recheck``.
-        words: Overrides of ``python -m tuner``.
-        request: The request as it was sent.
-        submitted: Seconds since the epoch.
-        state: ``queued``, ``running``, ``stopping``, ``complete``, ``failed`` or ``stopped``.
-        started, ended: Seconds since the epoch; 0 before.
-        reason: Why it failed, or why it waits.
-        study_id: The resulting study on record.
-        process: Pid and start time of its process while it runs.
-        turn: Its position in the queue, independent of clock changes.
-    """
-
-    id: str
-    kind: str
-    words: Sequence[str]
-    request: Mapping[str, Any]
-    submitted: float
-    state: State = QUEUED
-    started: float = 0.0
-    ended: float = 0.0
-    reason: str = ""
-    study_id: str = ""
-    process: Sequence[float] = ()
-    turn: int = 0
-
-    def setting(self, name: str) -> str:
-        """Return the value that an override sets; empty if none sets it."""
-        return next(
-            (each.partition("=")[2] for each in self.words if each.startswith(f"{name}=")), ""
-        )
 
 
 @dataclass

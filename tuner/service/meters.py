@@ -9,8 +9,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client import generate_latest as expose
 
 from tuner.service.claims import Balance
-from tuner.service.jobs import STATES, StudyJob
 from tuner.service.records import Snapshot
+from tuner.service.study_job import STATES, StudyJob
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
 

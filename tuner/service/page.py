@@ -13,8 +13,8 @@ from tuner import __version__
 from tuner.recommendation.evidence import Evidence, shown
 from tuner.recommendation.study_answers import StudyAnswers, answers_among
 from tuner.service.claims import Balance, Drift
-from tuner.service.jobs import COMPLETE, OPEN, StudyJob
 from tuner.service.records import Snapshot
+from tuner.service.study_job import COMPLETE, OPEN, StudyJob
 from tuner.tracking import StudyRecord
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 720, 380, 64, 44, 16

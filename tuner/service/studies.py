@@ -10,12 +10,13 @@ from fastapi import Body, FastAPI, HTTPException, Query
 from tuner.config.catalogue import list_frameworks, load_framework
 from tuner.recommendation.evidence import Evidence
 from tuner.runtimes import find_runtime
-from tuner.service.jobs import COMPLETE, Jobs, StudyJob
+from tuner.service.jobs import Jobs
 from tuner.service.orders import words_of_recheck, words_of_study
 from tuner.service.problems import PROBLEMS, UNREAD
 from tuner.service.records import RecordCache, Snapshot
 from tuner.service.requests import Order, StudiesQuestion, StudyRequest
 from tuner.service.responses import Framework, Job, Study
+from tuner.service.study_job import COMPLETE, StudyJob
 from tuner.tracking import StudyRecord
 
 
