@@ -14,7 +14,7 @@ from tuner.measure import gpus
 from tuner.trials.worker_folder import WorkerFolder
 from tuner.values.errors import ConfigError
 from tuner.values.trial import Trial
-from tuner.wrap import program
+from tuner.wrap import overlay, program
 from tuner.wrap.program import Program
 
 
@@ -143,9 +143,9 @@ NESTED = """
 
 
 def test_where_changes_cannot_be_kept_another_folder_is_named(tmp_path):
-    code = "from pathlib import Path; from tuner.wrap import program; "
-    code += "print(program._overlay_fault(Path('merged/home').absolute()))"
-    command = [*program._NAMESPACE, "sh", "-c", NESTED, sys.executable, code]
+    code = "from pathlib import Path; from tuner.wrap import overlay; "
+    code += "print(overlay.overlay_fault(Path('merged/home').absolute()))"
+    command = [*overlay._NAMESPACE, "sh", "-c", NESTED, sys.executable, code]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=20

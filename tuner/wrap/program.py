@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import site
-import subprocess
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +21,7 @@ from tuner.values.errors import ConfigError, RuntimeUnavailable
 from tuner.values.params import Params, param_variables
 from tuner.values.trial import Trial
 from tuner.wrap.goal import Goal
+from tuner.wrap.overlay import MERGED, overlay_fault, overlay_prefix
 from tuner.wrap.params import SEED, ParamSpace, fill
 
 INJECTED = Path(__file__).parents[1] / "worker_api" / "injected"
@@ -38,19 +37,7 @@ _OF_LIBRARIES = (
 )
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _OF_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # what is in their folders
-_PROBE_S = 20.0
 _MAX_DIGESTED_BYTES = 64 * 2**20
-_NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
-# mounts each folder (named by ".", so that any name will do) on one that keeps changes apart, see
-# overlayfs(5), and goes on as the command that follows
-_MOUNT = """
-    while [ "$1" != -- ]; do
-        layers="lowerdir=.,upperdir=$2/upper,workdir=$2/work"
-        cd "$1" && mount -t overlay overlay -o "userxattr,$layers" "$2/merged" || exit 125
-        shift 2
-    done
-    shift && exec "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -228,13 +215,11 @@ class Program:
             return argv
         (own.path / "home").mkdir(exist_ok=True)
         self._link_home(own.path / "home")
-        folders = {}
+        changes = {}
         for number, folder in enumerate(dict.fromkeys((self.folder, *self._folders()))):
-            place = own.path / f"changes-{number}"
-            for name in ("upper", "work", "merged"):
-                (place / name).mkdir(parents=True, exist_ok=True)
-            folders[folder] = place
-        shown = {folder: place / "merged" for folder, place in folders.items()}
+            changes[folder] = own.path / f"changes-{number}"
+        mounts = overlay_prefix({self.here(folder): place for folder, place in changes.items()})
+        shown = {folder: place / MERGED for folder, place in changes.items()}
         named = {each: shown[each.resolve()] for each in self.readable if each.is_dir()}
         prefix = sandbox_prefix(
             None,
@@ -245,10 +230,7 @@ class Program:
             devices=measure.gpu_files() if self.gpu else (),
             options=self._options(),
         )
-        pairs = [
-            str(each) for folder, place in folders.items() for each in (self.here(folder), place)
-        ]
-        return [*_NAMESPACE, "sh", "-c", _MOUNT, "overlay", *pairs, "--", *prefix, *argv]
+        return [*mounts, *prefix, *argv]
 
     def _folders(self) -> Iterator[Path]:
         """Yield the further folders that it reads, without links."""
@@ -277,7 +259,7 @@ class Program:
                 f"{self.folder} holds all your files, which the program could then read; start it "
                 "from a folder of its own, or add --no-sandbox"
             )
-        fault = sandbox_fault() or _overlay_fault(tuner_home())
+        fault = sandbox_fault() or overlay_fault(tuner_home())
         if fault:
             raise RuntimeUnavailable(
                 f"the program needs a sandbox: {fault}; or add --no-sandbox: it can then read and "
@@ -321,31 +303,6 @@ class Program:
         for name in _NETWORK if self.network else _NETWORK[:1]:
             if (path := Path("/etc") / name).exists():
                 yield path
-
-
-def _overlay_fault(home: Path) -> str:
-    """Return why changes of a folder cannot be kept apart in ``home``; empty if they can."""
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home, prefix="overlay-") as name:
-            for each in ("upper", "work", "merged"):
-                (Path(name) / each).mkdir()
-            done = subprocess.run(
-                [*_NAMESPACE, "sh", "-c", _MOUNT, "overlay", name, name, "--", "true"],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_PROBE_S,
-            )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"changes of its folder cannot be kept apart in {home}: {error}"
-    said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[0]
-    if done.returncode == 0:
-        return ""
-    return (
-        f"changes of its folder cannot be kept apart in {home} ({said}); TUNER_HOME= may name a "
-        "folder on ext4, xfs or tmpfs, as an overlay file system such as a container's takes none"
-    )
 
 
 def _digest(path: Path) -> str:
