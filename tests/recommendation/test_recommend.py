@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.conftest import SYNTHETIC
-from tests.report_samples import DEFAULT_PARAMS, MIB, make_answered, make_study
+from tests.report_samples import (
+    DEFAULT_PARAMS,
+    MIB,
+    make_answered,
+    make_part,
+    make_part_at_a_faster_setting,
+    make_study,
+)
 from tuner.cli.commands import run_command
 from tuner.config.catalogue import framework_folder, load_framework
 from tuner.recommendation.answer import answer, configuration
@@ -442,7 +449,9 @@ def test_the_answers_of_a_study_are_those_of_its_report():
     planned = seemingly_better(0.02, role=Role.ACCURACY)
     assert once.answers.most_accurate
     assert (thrice.answers.most_accurate, planned.answers.most_accurate) == (None, None)
-    for study in (make_study(), make_answered(), once, thrice, planned):
+    part, faster_part = make_part(), make_part_at_a_faster_setting()
+    assert faster_part.answers.runtime_only
+    for study in (make_study(), make_answered(), once, thrice, planned, part, faster_part):
         front = json.loads(json.dumps(front_json(study)))
         record = StudyRecord("sqlite://", "parent", front, {}, ended=0.0)
         found = answers_among(evidence_of(record))
@@ -600,3 +609,14 @@ def test_a_study_of_the_default_s_first_part_proves_no_loss():
     found = answers_among(known)
     assert (found.no_loss, found.runtime_only, found.most_accurate) == (None, None, None)
     assert "what the default reaches at its end is not known" in known[0].assurance
+
+
+def test_a_setting_that_speeds_up_the_default_s_first_part_is_named():
+    front = json.loads(json.dumps(front_json(make_part_at_a_faster_setting())))
+    known = evidence_of(StudyRecord("sqlite://", "parent", front, {}, ended=0.0))
+    with pytest.raises(NothingRecommended) as refused:
+        recommend(known, Limits())
+    assert str(refused.value).endswith(
+        "; only the first 1,000 of 10,000 iterations of the default are known, and its own params "
+        "train 1.8 times as fast with {'blas': 'mkl', 'threads': 1}"
+    )

@@ -209,6 +209,14 @@ class Evidence:
             return False
         return self.is_default or (self._said_no_loss and self._against_whole_default)
 
+    @property
+    def is_faster_default(self) -> bool:
+        """Whether it is proven to be the default's own training, only faster.
+
+        It then loses nothing, even if it is not known what the default reaches at its end.
+        """
+        return self.role == Role.RUNTIME_ONLY.value and self.is_faster and self._said_no_loss
+
     def loses_at_most(self, loss: float) -> bool:
         """Return whether it is proven to lose no more accuracy (fraction) than ``loss``.
 

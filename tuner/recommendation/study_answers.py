@@ -26,8 +26,8 @@ class StudyAnswers:
 
 def answers_among(evidence: Sequence[Evidence]) -> StudyAnswers:
     """Pick the answers among the points of one study, as ``verified.answers_of`` does."""
-    lossless = [each for each in evidence if each.is_faster and each.no_loss]
-    runtimes = [each for each in lossless if each.role == Role.RUNTIME_ONLY.value]
+    runtimes = [each for each in evidence if each.is_faster_default]
+    lossless = [*runtimes, *(each for each in evidence if each.is_faster and each.no_loss)]
     others = [each for each in evidence if not each.is_default]
     compared = [each for each in others if each.role != Role.RUNTIME_ONLY.value]
     better = [each for each in compared if each.is_best_of(len(compared))]

@@ -89,7 +89,7 @@ def _in_short(point: Evidence | None) -> str:
     ratio = point.speedup.value
     pace = f"{ratio:.3g}x faster" if ratio >= 1 else f"{1 / ratio:.3g}x slower"
     time_s, reached = _three(point.train_time_s), shown(point.quality, point.test_accuracy)
-    return f"{pace}, {time_s} s, {reached}"
+    return ", ".join(filter(None, [pace, f"{time_s} s", reached, point.default_part]))
 
 
 def _three(number: float) -> str:
