@@ -287,6 +287,15 @@ def test_start_points_train_on_fewer_images_or_in_other_batches(
     assert all(each.get("average_weights", False) is averaged for each in points)
 
 
+def test_start_points_take_the_first_setting_that_the_machine_allows(tmp_path):
+    space = space_with(tmp_path, "linear")
+    default = space.default("digits", "default").params
+    start = ({"threads": 64}, {"threads": 2})
+    points = dataclasses.replace(space, start=start).start_points(default)
+    assert len(points) > 1
+    assert {each["threads"] for each in points} == {2}
+
+
 def test_no_start_point_is_the_default_itself(tmp_path):
     space = space_with(tmp_path)
     default = {**space.default("digits", "default").params, "batch_size": 16}

@@ -561,10 +561,12 @@ def test_earlier_stops_are_kept_for_a_resumed_study(folder):
     assert bench.verification.pending() == begun
 
 
-def test_what_is_short_measures_accuracy_and_time_in_one(folder):
-    bench = Bench(folder, PART, at_once=2)
-    bench.shown[4] = GOOD
-    assert {0, 4} == set(bench.run(bench.round()))
+@pytest.mark.parametrize(("budget_s", "rounds"), [(300.0, 3), (600.0, 5), (4000.0, 6)])
+def test_cheap_proofs_have_up_to_twice_as_many_rounds(folder, budget_s, rounds):
+    bench = Bench(folder, PART, at_once=2, budget_s=budget_s)
+    assert bench.run(bench.round()) == [4, 4], "a short training too, side by side"
+    (candidate,) = folder.facts["verification"]["entrants"]
+    assert candidate["rounds"] == rounds
 
 
 def test_a_resumed_study_goes_on_side_by_side(folder):

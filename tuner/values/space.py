@@ -257,13 +257,15 @@ class SearchSpace:
         but some frameworks train on them in a fraction of the time. No measured accuracy enters
         the points, but for how few iterations suffice with averaged weights.
         """
-        points = [{**default, **each} for each in self.start]
+        named = [{**default, **each} for each in self.start]
+        points = [each for each in named if not self.refusal(each)]
         rate = self.params.get("learning_rate")
         if isinstance(rate, Range) and default.get("learning_rate"):
             first = points[0] if points else default
             setting = {name: first[name] for name in self.runtime}
-            points += [{**each, **setting} for each in self._thriftier(default, rate)]
-        return [each for each in points if not self.refusal(each)]
+            thriftier = [{**each, **setting} for each in self._thriftier(default, rate)]
+            points += [each for each in thriftier if not self.refusal(each)]
+        return points
 
     def _thriftier(self, default: Params, rate: Range) -> Iterator[dict[str, ParamValue]]:
         """Yield the default in fewer iterations, or in cheaper ones.

@@ -32,6 +32,7 @@ Beside = Callable[[TrialResult], SideBySide | None]
 _FOR_TRADE_OFFS = 0.15  # of the time left, at most, for trade-offs while the search continues
 _SECOND_CHANCE = 1.5  # times the time that is reserved, for another candidate if the first fails
 _MORE_CHANCES, _CHEAP = 4.0, 0.25  # the same where that is less than this share of the budget
+_MORE_ROUNDS, _CHEAP_PROOF = 2, 0.125  # times the usual rounds, for this share of the budget
 _FOR_LAST = 0.5  # of the budget, at most, for a last campaign that ends the search
 _SLACK = 1.1  # times what that is expected to take
 _OVERTIME = 0.25  # of the budget, for verification beyond it while nothing is proven
@@ -237,9 +238,8 @@ class Campaign:
         plan, numbers = self._plan.with_entrants(picked), self._numbers(picked)
         left_s += self._overtime_s
         left_s -= plan.times_s([*self._plan.owed, *numbers])
-        most = most_rounds(self._aims.config.verify)
         return [
-            dataclasses.replace(each, rounds=min(most, self._rounds_in(left_s, plan, index)))
+            dataclasses.replace(each, rounds=self._rounds_in(left_s, plan, index))
             if each.beside
             else each
             for index, each in zip(numbers, picked, strict=True)
@@ -262,12 +262,18 @@ class Campaign:
         chances = zip(stops, self._chances(stops), strict=True)
         return tuple(stop for stop, chance in chances if chance >= MIN_CHANCE)
 
-    @staticmethod
-    def _rounds_in(left_s: float, plan: Plan, index: int) -> int:
-        """Return how many rounds of accuracies side by side there is time for, at least one."""
+    def _rounds_in(self, left_s: float, plan: Plan, index: int) -> int:
+        """Return how many rounds of accuracies side by side to plan, at least one.
+
+        There are more than usual as long as they are cheap.
+        """
         beside = plan.entrants[index].beside
         assert beside is not None
-        return max(1, int(left_s / plan.cost_s((index,) * beside.at_once)))
+        round_s = plan.cost_s((index,) * beside.at_once)
+        usual = most_rounds(self._aims.config.verify)
+        cheap = int(_CHEAP_PROOF * self._aims.config.budget.time_s / round_s)
+        most = min(max(usual, cheap), _MORE_ROUNDS * usual)
+        return max(1, min(most, int(left_s / round_s)))
 
     @cached_property
     def _candidates(self) -> list[TrialResult]:
@@ -290,8 +296,7 @@ class Campaign:
 
     def _entrant(self, point: TrialResult) -> Entrant:
         sought = Role.NO_LOSS if self._aims.config.goal == "no_loss" else Role.ACCURACY
-        long = train_time_s(point) > self._aims.config.verify.long_s
-        beside = self._aims.beside(point) if long else None
+        beside = self._aims.beside(point)
         return Entrant(point, sought, beside, most_rounds(self._aims.config.verify))
 
     def _as_trade_offs(self, points: Sequence[TrialResult]) -> list[Entrant]:
