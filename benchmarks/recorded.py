@@ -112,7 +112,16 @@ class Recorded:
         params["iterations"] = dataclasses.replace(
             space.iterations, high=min(space.iterations.high, float(self.max_iterations))
         )
-        return dataclasses.replace(space, params=params)
+        # without what was offered only after the recording, such as a further kernel
+        start = tuple(
+            {
+                name: value
+                for name, value in each.items()
+                if name in params and not params[name].refusal(value, {**self.default, **each})
+            }
+            for each in space.start
+        )
+        return dataclasses.replace(space, params=params, start=start)
 
     def _evaluation_s(self, runs: Sequence[dict[str, Any]]) -> float:
         """Seconds that looking at the accuracy once takes: what runs took beside all else."""

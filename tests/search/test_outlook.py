@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import DEFAULT, SYNTHETIC
 from tests.report_samples import make_measurement
-from tuner.search import Outlook, Target
+from tuner.search import Aim, Outlook, Target
 from tuner.values.quality import perplexity
 from tuner.values.space import SearchSpace
 from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult, TrialStatus
@@ -88,6 +88,22 @@ def test_what_seems_as_accurate_as_the_default_is_mostly_not_quite():
 def test_of_a_text_nothing_is_known_before():
     at_target = np.array([TEXT.log_error])
     assert TEXT.chances(at_target, np.array([0.1]))[0] == pytest.approx(0.5)
+
+
+def test_a_later_end_is_worth_its_earlier_stops_too():
+    aim = Aim(TARGET)
+    mean, sure = np.array([[-4.7, -4.8, -4.9]]), np.full((1, 3), 0.1)
+    first, second, third = (float(each) for each in TARGET.chances(mean, sure)[0])
+    assert first < second < third
+    found = aim.values(mean, sure, np.array([[10.0, 30.0, 40.0]]))[0]
+    speeds = [math.log(100 / each) for each in (10.0, 30.0, 40.0)]
+    assert found == pytest.approx(
+        [
+            first * speeds[0],
+            second * speeds[1],  # the first is earlier than half of it
+            third * speeds[2] + second * (speeds[1] - speeds[2]),
+        ]
+    )
 
 
 def _trial(number, rate, status=TrialStatus.COMPLETE):

@@ -1,6 +1,7 @@
 """Tests of ``tuner.search.proposals``."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -21,6 +22,7 @@ PLAIN = SearchSpace.load(SYNTHETIC / "search_spaces" / "synthetic.yaml", cores=2
 AVERAGING = dataclasses.replace(
     PLAIN, params={**PLAIN.params, AVERAGE_WEIGHTS: Choices({"": (False, True)}, runtime=False)}
 )
+_NEXT = math.sqrt(2)  # times the iterations of one point of the grid
 FAST = {"blas": "fast", "threads": 1, "blas_kernel": "auto", "fault": ""}
 TARGET = Target(
     val_accuracy=0.98, test_accuracy=0.98, deviation=0.001, test_images=10_000, sure_s=100.0,
@@ -43,16 +45,16 @@ def _beginning(space, default=DEFAULT, image_s=0.01 / 64):
 @pytest.mark.parametrize(
     ("space", "share"), [(PLAIN, 0.5), (AVERAGING, 0.25)], ids=["plain", "averaging"]
 )
-def test_a_start_point_trains_no_longer_than_was_named_for_it(space, share):
+def test_a_start_point_trains_hardly_longer_than_was_named_for_it(space, share):
     default = {**DEFAULT, AVERAGE_WEIGHTS: False} if space is AVERAGING else DEFAULT
     proposer, known = _beginning(space, default)
     first = proposer.propose(known, limit_s=1000.0)
     later = proposer.propose(dataclasses.replace(known, flying=[first]), limit_s=1000.0)
     bolder, smaller = sorted((first, later), key=lambda each: -each["batch_size"])
     assert bolder["learning_rate"] == 3 * default["learning_rate"]
-    assert iterations_of(bolder) <= share * iterations_of(default)
+    assert iterations_of(bolder) < _NEXT * share * iterations_of(default)
     assert smaller["batch_size"] == default["batch_size"] // 4
-    assert iterations_of(smaller) <= iterations_of(default)
+    assert iterations_of(smaller) < _NEXT * iterations_of(default)
     for each in (bolder, smaller):
         assert each.get(AVERAGE_WEIGHTS, False) is (space is AVERAGING)
 
@@ -75,6 +77,6 @@ def test_a_start_point_is_tried_though_the_model_expects_nothing_if_it_is_not_to
     aim = dataclasses.replace(known.aim, incumbent=1e9)
     hopeless = dataclasses.replace(known, front=[(1e-3, 1.0)], aim=aim)
     found = proposer.propose(hopeless, limit_s)
-    start = {"batch_size": 64, "learning_rate": 0.03, "iterations": 452}
+    start = {"batch_size": 64, "learning_rate": 0.03, "iterations": 640}
     assert (start.items() <= found.items()) is tried
     assert ((found["batch_size"], found["learning_rate"]) in [(64, 0.03), (16, 0.005)]) is tried

@@ -14,6 +14,7 @@ from tuner.values.pareto import find_objective
 from tuner.values.results import front_of
 from tuner.values.trial import Trial, TrialStatus
 from tuner.verification.finalists import pick_trade_offs, promising
+from tuner.verification.stops import earlier_stops
 
 GOALS = [find_objective("accuracy"), find_objective("train_time_s")]
 
@@ -120,7 +121,30 @@ def left_of(points, refuted, learns_by=LEARNS_BY):
         points, lambda found: [0.9] * len(found), DEFAULT, [], learns_by=learns_by,
         tried=[(refuted, False)], sure_s=100.0,
     )  # fmt: skip
-    return {each.trial.number for each in found}
+    return {each.trial.number for _, each in found}
+
+
+def lengths_worth_verifying(chances, *, on_the_way=True):
+    """Iterations of the ends of one training, in order; the default takes 100 s."""
+    ends = [make_result(1, 0.99, each / 50, iterations=each) for each in sorted(chances)]
+    found = promising(
+        ends, lambda points: [chances[each.iterations] for each in points], DEFAULT, [],
+        learns_by=LEARNS_BY, tried=[], sure_s=100.0,
+        stops=lambda point: earlier_stops(point, ends) if on_the_way else (),
+    )  # fmt: skip
+    return [each.iterations for _, each in found]
+
+
+def test_a_later_end_insures_an_earlier_stop():
+    unsure = {1000: 0.5, 1600: 0.9}
+    assert lengths_worth_verifying(unsure) == [1600, 1000]
+    # 0.7 log 5 = 1.13 alone; 0.9 log 3.1 = 1.03 alone, and 1.36 with the earlier stop
+    assert lengths_worth_verifying({1000: 0.7, 1600: 0.9}, on_the_way=False) == [1000, 1600]
+    assert lengths_worth_verifying({1000: 0.7, 1600: 0.9}) == [1600, 1000]
+
+
+def test_of_ends_that_promise_nearly_as_much_the_shortest_comes_first():
+    assert lengths_worth_verifying({1000: 0.9, 1600: 0.95, 2000: 0.97}) == [1000, 1600, 2000]
 
 
 def test_what_learns_otherwise_is_no_part_of_what_was_refuted():

@@ -116,12 +116,12 @@ class Candidates:
     def worth_training(self, row: int) -> _Flags:
         """Return the points up to which a start point may be trained, shape (k,).
 
-        They are no longer than was named for it, if any of those is in time, as its whole use is
-        to need less.
+        The last is the first that is no shorter than what was named for it, if any of those is in
+        time, as its whole use is to need less.
         """
         fits = self.fits[row]
         named = max(self.members[row].length, self.grid[fits].min())
-        found: _Flags = fits & (self.grid <= named)
+        found: _Flags = fits & np.concatenate([[True], self.grid[:-1] < named])
         return found
 
     def is_brief(self, row: int, sure_s: float) -> bool:

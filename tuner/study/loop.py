@@ -8,7 +8,6 @@ verification campaign does not need. It continues after a campaign if there is t
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -276,16 +275,11 @@ class StudyLoop:
 
     def _incumbent(self, target: Target) -> float:
         """Return the best gain to expect of the known points beyond what is sure; at least 0."""
+        if not self._for_accuracy:
+            return self._verification.promise(self.points, self._chances)
         points = [each for each in self.points if each.usable and each.metrics["train_time_s"] > 0]
-        chances = self._chances(points)
-        if self._for_accuracy:
-            errors = self._outlook.log_errors(points)
-            return max([0.0, *(target.default_log_error - each for each in errors)])
-        expected = [
-            chance * math.log(target.sure_s / each.metrics["train_time_s"])
-            for each, chance in zip(points, chances, strict=True)
-        ]
-        return max([0.0, *expected])
+        errors = self._outlook.log_errors(points)
+        return max([0.0, *(target.default_log_error - each for each in errors)])
 
     def _further(self) -> list[TrialResult]:
         """Return trainings besides the trials whose curves are known."""

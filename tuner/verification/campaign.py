@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +24,7 @@ from tuner.verification.finalists import (
 )
 from tuner.verification.plan import MIN_ROUNDS, Plan, most_rounds
 from tuner.verification.readings import Readings
-from tuner.verification.stops import earlier_stops
+from tuner.verification.stops import Training, earlier_stops, training_of
 
 Beside = Callable[[TrialResult], SideBySide | None]
 """Tells how to measure a point's accuracy side by side with others, see ``Strategy.beside``."""
@@ -217,7 +217,7 @@ class Campaign:
         picked = self._of_default(max_s, in_parts=last)
         if self._cost_s(picked) > max_s:
             return []
-        for each in self._candidates:
+        for _, each in self._candidates:
             entrant = self._entrant(each)
             for own in (picked, self._without_stop(picked, entrant, max_s)):
                 if self._cost_s([*own, entrant]) <= max_s:
@@ -252,15 +252,28 @@ class Campaign:
         """
         return [
             dataclasses.replace(each, stops=self._likely_stops(each.result))
-            if each.role is Role.NO_LOSS and each.beside
+            if each.role is Role.NO_LOSS
             else each
             for each in entrants
         ]
 
     def _likely_stops(self, point: TrialResult) -> tuple[TrialResult, ...]:
-        stops = earlier_stops(point, self._points)
+        stops = self._stops_of(point)
         chances = zip(stops, self._chances(stops), strict=True)
         return tuple(stop for stop, chance in chances if chance >= MIN_CHANCE)
+
+    def _stops_of(self, point: TrialResult) -> list[TrialResult]:
+        """Return the earlier stops of which runs of a candidate would tell: none if timed."""
+        if not self._aims.beside(point):
+            return []
+        return earlier_stops(point, self._by_training[training_of(point.params)])
+
+    @cached_property
+    def _by_training(self) -> Mapping[Training, Sequence[TrialResult]]:
+        found: dict[Training, list[TrialResult]] = {}
+        for each in self._points:
+            found.setdefault(training_of(each.params), []).append(each)
+        return found
 
     def _rounds_in(self, left_s: float, plan: Plan, index: int) -> int:
         """Return how many rounds of accuracies side by side to plan, at least one.
@@ -275,9 +288,14 @@ class Campaign:
         most = min(max(usual, cheap), _MORE_ROUNDS * usual)
         return max(1, min(most, int(left_s / round_s)))
 
+    @property
+    def promise(self) -> float:
+        """What the candidate is worth that promises most; 0 without one."""
+        return max((worth for worth, _ in self._candidates), default=0.0)
+
     @cached_property
-    def _candidates(self) -> list[TrialResult]:
-        """Points that promise what is sought beyond what is proven, the best first."""
+    def _candidates(self) -> list[tuple[float, TrialResult]]:
+        """Points that promise what is sought beyond what is proven, in order, each with it."""
         for_speed = self._aims.config.goal == "no_loss"
         return promising(
             self._points,
@@ -292,6 +310,7 @@ class Campaign:
                 for stop, point in enumerate(each.points)
             ],
             sure_s=self._sure_s if for_speed else None,
+            stops=lambda point: self._stops_of(point) if for_speed else (),
         )
 
     def _entrant(self, point: TrialResult) -> Entrant:

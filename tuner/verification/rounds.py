@@ -225,6 +225,13 @@ class Verification:
             return 0.0
         return self._campaign(points, chances).reserve_s(left_s)
 
+    def promise(self, points: Sequence[TrialResult], chances: Chances) -> float:
+        """Return what the next candidate is expected to gain; 0 without one.
+
+        That is the logarithm of its speed-up over what is sure, for the chance of a proof.
+        """
+        return self._campaign(points, chances).promise
+
     def next_round(
         self, points: Sequence[TrialResult], chances: Chances, left_s: float, *, last: bool
     ) -> list[Trial]:

@@ -9,17 +9,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from tuner.values.params import Params, iterations_of
+from tuner.values.params import Params, ParamValue, iterations_of
 from tuner.values.trial import TrialResult
+
+Training = frozenset[tuple[str, ParamValue]]
+"""What is trained, apart from for how long."""
 
 _MOST = 4  # earlier stops that are tested with one
 _APART = 0.88  # of the iterations of the next later one, at most
-_EARLIEST = 0.5  # of the iterations of the one whose runs tell of them
+EARLIEST = 0.5
+"""Of the iterations of a run, from which on it may tell of earlier stops."""
+
+
+def training_of(params: Params) -> Training:
+    """Name what is trained, whatever the iterations."""
+    return frozenset((name, value) for name, value in params.items() if name != "iterations")
 
 
 def same_training(params: Params, others: Params) -> bool:
     """Return whether two configurations differ in their iterations alone."""
-    return {**params, "iterations": 0} == {**others, "iterations": 0}
+    return training_of(params) == training_of(others)
 
 
 def earlier_stops(point: TrialResult, points: Iterable[TrialResult]) -> list[TrialResult]:
@@ -37,7 +46,7 @@ def earlier_stops(point: TrialResult, points: Iterable[TrialResult]) -> list[Tri
     whole = last = iterations_of(point.params)
     found: list[TrialResult] = []
     for iterations in sorted(known, reverse=True):
-        if _EARLIEST * whole <= iterations <= _APART * last and len(found) < _MOST:
+        if EARLIEST * whole <= iterations <= _APART * last and len(found) < _MOST:
             found.append(known[iterations])
             last = iterations
     return found
