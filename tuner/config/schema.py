@@ -248,8 +248,9 @@ class VerifyConfig:
     Attributes:
         finalists: Maximum number of trade-offs verified in a study, besides the default, its
             fastest runtime setting and the candidates for "no loss"; 0 for no verification.
-        repeats: Maximum number of interleaved rounds of each, every one with a fresh seed; a
-            candidate for "no loss" is tested after the second round and each further one.
+        repeats: Maximum number of rounds of each, every one with a fresh seed, twice as many
+            where they are cheap; a candidate for "no loss" is tested after the second round and
+            each further one.
         rate_share: Fraction of the iterations that a repeat of a long run trains if only its rate
             is measured again. There are twice as many of these rounds.
         min_rate_s: Seconds that such a repeat trains at least; a rate over less is mostly noise.

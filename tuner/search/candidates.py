@@ -116,8 +116,8 @@ class Candidates:
     def worth_training(self, row: int) -> _Flags:
         """Return the points up to which a start point may be trained, shape (k,).
 
-        The last is the first that is no shorter than what was named for it, if any of those is in
-        time, as its whole use is to need less.
+        The last is the first that is as long as was named for it, as its whole use is to need
+        less. If all that are in time are longer, it is the shortest of them.
         """
         fits = self.fits[row]
         named = max(self.members[row].length, self.grid[fits].min())

@@ -22,7 +22,7 @@ from tuner.values.quality import ACCURACY, MIN_ERROR, Quality
 from tuner.values.space import SearchSpace
 from tuner.values.trial import TrialResult
 from tuner.verification.noninferiority import LookPlan, usual_deviation
-from tuner.verification.stops import EARLIEST
+from tuner.verification.stops import with_stops
 
 _Array = np.typing.NDArray[np.float64]
 _BETWEEN_SPLITS = 0.15  # of a configuration's errors are its own, by MNIST's ``references/``
@@ -188,7 +188,7 @@ class Aim:
         if self.accuracy:
             return self.target.default_log_error - mean
         speedup = np.maximum(np.log(self.target.sure_s / times_s), 0.0)
-        return _with_stops(self.target.chances(mean, deviation), speedup, times_s)
+        return with_stops(self.target.chances(mean, deviation), speedup, times_s)
 
     def gains(self, mean: _Array, deviation: _Array, times_s: _Array) -> _Array:
         """Return what each candidate's curve is expected to add to the incumbent.
@@ -208,27 +208,6 @@ class Aim:
             best = np.maximum.accumulate(value, axis=1)
             gains += np.maximum(best - self.incumbent, 0.0) / len(_QUANTILES)
         return gains
-
-
-def _with_stops(chances: _Array, speedups: _Array, times_s: _Array) -> _Array:
-    """Return what verifying each end of a curve is worth, with the stops its runs tell of.
-
-    Args:
-        chances: Of a proof at each end, shape (n, k).
-        speedups: Logarithms of the speed-ups there.
-        times_s: Training times there, ascending.
-    """
-    worth: _Array = chances * speedups
-    for end in range(worth.shape[1]):
-        chance, speedup = chances[:, end], speedups[:, end]
-        for stop in reversed(range(end)):
-            told = times_s[:, stop] >= EARLIEST * times_s[:, end]
-            if not told.any():
-                break
-            chance = np.minimum(chance, chances[:, stop])
-            worth[:, end] += told * chance * (speedups[:, stop] - speedup)
-            speedup = speedups[:, stop]
-    return worth
 
 
 class Outlook:

@@ -310,7 +310,7 @@ class Campaign:
                 for stop, point in enumerate(each.points)
             ],
             sure_s=self._sure_s if for_speed else None,
-            stops=lambda point: self._stops_of(point) if for_speed else (),
+            stops=self._stops_of,
         )
 
     def _entrant(self, point: TrialResult) -> Entrant:

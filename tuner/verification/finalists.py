@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tuner.config.schema import Constraint
 from tuner.values.exchange import lossy
 from tuner.values.params import iterations_of
@@ -12,7 +14,7 @@ from tuner.values.pareto import Direction, Objective, hypervolume
 from tuner.values.results import front_of, least_of_interest
 from tuner.values.trial import TrialKind, TrialResult
 from tuner.verification.recorded_stop import RecordedStop, stopped_default
-from tuner.verification.stops import Training, training_of
+from tuner.verification.stops import Training, training_of, with_stops
 
 Chances = Callable[[Sequence[TrialResult]], Sequence[float]]
 """Estimates how likely points are to be proven to lose nothing, 0–1 each."""
@@ -123,14 +125,12 @@ def promising(
     fair = [each for each in worthy if chance_of[id(each)] >= MIN_CHANCE]
 
     def value(point: TrialResult) -> float:
-        chance, longer_s, worth = chance_of[id(point)], sure_s, 0.0
-        if longer_s is None:
-            return chance
-        for each in (point, *stops(point)):
-            chance = min(chance, chance_of.get(id(each), 0.0))
-            worth += chance * math.log(longer_s / train_time_s(each))
-            longer_s = train_time_s(each)
-        return worth
+        if sure_s is None:
+            return chance_of[id(point)]
+        ends = [*reversed(stops(point)), point]
+        likely = np.array([[chance_of.get(id(each), 0.0) for each in ends]])
+        times_s = np.array([[train_time_s(each) for each in ends]])
+        return float(with_stops(likely, np.log(sure_s / times_s), times_s)[0, -1])
 
     values = {id(each): value(each) for each in fair}
     best: dict[Training, float] = {}

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+import numpy as np
+
 from tuner.values.params import Params, ParamValue, iterations_of
 from tuner.values.trial import TrialResult
 
@@ -17,8 +19,8 @@ Training = frozenset[tuple[str, ParamValue]]
 
 _MOST = 4  # earlier stops that are tested with one
 _APART = 0.88  # of the iterations of the next later one, at most
-EARLIEST = 0.5
-"""Of the iterations of a run, from which on it may tell of earlier stops."""
+_EARLIEST = 0.5  # of the iterations of the one whose runs tell of them
+_Array = np.typing.NDArray[np.float64]
 
 
 def training_of(params: Params) -> Training:
@@ -46,10 +48,34 @@ def earlier_stops(point: TrialResult, points: Iterable[TrialResult]) -> list[Tri
     whole = last = iterations_of(point.params)
     found: list[TrialResult] = []
     for iterations in sorted(known, reverse=True):
-        if EARLIEST * whole <= iterations <= _APART * last and len(found) < _MOST:
+        if _EARLIEST * whole <= iterations <= _APART * last and len(found) < _MOST:
             found.append(known[iterations])
             last = iterations
     return found
+
+
+def with_stops(chances: _Array, speedups: _Array, times_s: _Array) -> _Array:
+    """Return what verifying each end of a training is worth, with the stops its runs tell of.
+
+    The earlier a stop, the more speed it adds, for the chance that it and all later ones are
+    proven.
+
+    Args:
+        chances: Of a proof at each end, shape (n, k).
+        speedups: Logarithms of the speed-ups there.
+        times_s: Training times there, ascending.
+    """
+    worth: _Array = chances * speedups
+    for end in range(worth.shape[1]):
+        chance, speedup = chances[:, end], speedups[:, end]
+        for stop in reversed(range(end)):
+            told = times_s[:, stop] >= _EARLIEST * times_s[:, end]
+            if not told.any():
+                break
+            chance = np.minimum(chance, chances[:, stop])
+            worth[:, end] += told * chance * (speedups[:, stop] - speedup)
+            speedup = speedups[:, stop]
+    return worth
 
 
 def at_stop(run: TrialResult, iterations: int) -> TrialResult | None:
