@@ -53,7 +53,7 @@ class _Span(StudyProgress):
         if trial.number and not self.start:
             self.start = time.monotonic()
 
-    def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:  # noqa: ARG002 - the moment
+    def trial_finished(self, result: TrialResult, front: Sequence[TrialResult]) -> None:  # noqa: ARG002 - only the moment counts
         self.end = time.monotonic()
         if result.trial.number and not result.usable:
             raise SystemExit(f"{result.trial.name}: {result.status.value} {result.reason}")
