@@ -468,7 +468,7 @@ def test_what_two_seeds_leave_open_has_two_more_if_there_is_time_for_its_times_t
     assert bench.run(bench.round(left_s=200.0 - 250.0)) == [1, 1], "a quarter beyond the budget"
     assert len({each.trial.seed for each in bench.folder.results(TrialKind.VERIFY)}) == 4
     # at the end the runtime setting is verified whatever became of the candidate
-    assert set(bench.run(bench.round(left_s=-200.0, last=True))) == {0, "runtime"}
+    assert set(bench.run(bench.round(left_s=-250.0, last=True))) == {0, "runtime"}
 
 
 def test_no_more_looks_are_planned_than_there_is_time_for(folder):
@@ -687,11 +687,21 @@ def test_the_search_leaves_time_for_a_long_candidate_while_nothing_is_proven(fol
     assert bench.run(bench.round(left_s=last_s, last=True)) == [6, 6]
 
 
-def test_what_was_begun_has_its_least_rounds_and_no_more_beyond_the_time(folder):
+def test_what_was_begun_has_its_least_rounds_and_no_more_beyond_the_overtime(folder):
     bench = Bench(folder, BEST)
-    bench.shown[1] = (0.9890, 0.9889, 0.9891)
+    bench.shown[1] = NEARLY
     bench.run(bench.round())
-    bench.run(bench.round(left_s=-100.0))
+    bench.run(bench.round(left_s=-250.0))
+    assert bench.verification.open
+    assert bench.round(left_s=-250.0) == []
+    assert len(bench.round(left_s=1.0)) == 2, "undecided, and nothing is proven"
+
+
+def test_no_round_of_trade_offs_takes_overtime(folder):
+    bench = Bench(folder, COARSE)
+    bench.chances = {}
+    bench.run(bench.round(last=True))
+    bench.run(bench.round(last=True))
     assert bench.verification.open
     assert bench.round(left_s=1.0) == []
     assert len(bench.round(left_s=200.0)) == 2

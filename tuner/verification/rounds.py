@@ -289,15 +289,18 @@ class Verification:
     def _fits(self, order: Sequence[int], left_s: float) -> bool:
         """Return whether there is time for a further round, or it must run regardless.
 
-        Fewer than ``MIN_ROUNDS`` would prove nothing, so an entrant of one is owed as many.
+        Fewer than ``MIN_ROUNDS`` would prove nothing, so an entrant of one is owed as many. While
+        no candidate is proven, an undecided one may run into overtime.
         """
-        plan = self._known
-        if 0 in order:
-            owed = any(each and plan.owes(each) for each in order)
-            return owed or plan.cost_s(order) <= left_s
-        timed_s = plan.times_s([*plan.owed, order[0]])
-        allowed_s = left_s + (0.0 if self._seen().has_proven else self._aims.overtime_s)
-        return plan.cost_s(order) + timed_s <= allowed_s
+        plan, seen = self._known, self._seen()
+        cost_s = plan.cost_s(order)
+        if 0 not in order:
+            cost_s += plan.times_s([*plan.owed, order[0]])
+        elif any(each and plan.owes(each) for each in order):
+            return True
+        doubtful = any(seen.role(each) in CANDIDATES and seen.is_undecided(each) for each in order)
+        overtime_s = self._aims.overtime_s if doubtful and not seen.has_proven else 0.0
+        return cost_s <= left_s + overtime_s
 
     def _save(self) -> None:
         plan = self._known
