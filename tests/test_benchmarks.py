@@ -272,7 +272,10 @@ def test_claims_of_studies_are_held_against_fresh_seeds(monkeypatch, accuracy, p
     monkeypatch.setattr("claims.workbench", bench)
     monkeypatch.setattr("claims.run_trial", run)
     monkeypatch.setattr("tuner.executors.local.run_trial", run)
-    found = live([make_evidence(Role.NO_LOSS, 4.0), make_evidence(Role.RUNTIME_ONLY, 2.0)])
+    evidence = [make_evidence(Role.NO_LOSS, 4.0), make_evidence(Role.RUNTIME_ONLY, 2.0)]
+    assert [each.kind for each in live(evidence, rates=False)] == ["no loss"]
+    ran.clear()
+    found = live(evidence)
     assert [each.kind for each in found] == ["no loss", "faster", "faster"]
     assert [each.holds for each in found] == [held] * 3
     whole = [each for each in ran if each.test]
