@@ -42,7 +42,7 @@ def shown_commands() -> list[str]:
 
 
 SHOWN = shown_commands()
-SERVING = {"python -m tuner ui", "python -m tuner serve", "mlflow ui"}
+SERVING = {"python -m tuner ui", "python -m tuner serve"}
 """These have tests of their own."""
 ASKING = [each for each in SHOWN if each.split()[3:4] in (["recommend"], ["report"])]
 """What is asked of a study that has ended: tests of real studies do."""
