@@ -121,7 +121,11 @@ class Bench:
         looks = first_looks(self.reference, trial.seed, 1600) if trial.curve else ()
         looks += tuple(
             Checkpoint(
-                each, each / 100, None, 0.99, self.on_the_way.get(each, accuracies)[turn % 3]
+                each,
+                time_s * each / trial.params["iterations"],
+                None,
+                0.99,
+                self.on_the_way.get(each, accuracies)[turn % 3],
             )
             for each in trial.test_at
         )
@@ -156,7 +160,8 @@ def test_the_runtime_setting_and_the_most_promising_candidate_come_first(folder)
     assert sorted(map(str, bench.run(bench.round(left_s=160.0)))) == ["0", "1", "runtime"]
     assert bench.roles() == [Role.RUNTIME_ONLY, Role.NO_LOSS]
     assert bench.verification.describe() == (
-        "trial 0 at 10,000 (runtime only), trial 1 (no loss) against the default, round 1"
+        "trial 0 at 10,000 (runtime only), trial 1 (no loss), and at 2,000 on the way "
+        "against the default, round 1"
     )
 
 
@@ -265,8 +270,11 @@ def test_a_test_split_too_small_to_prove_anything_is_told(folder, margin, accura
 
 def test_a_part_of_what_is_proven_may_be_proven_too(folder):
     bench = Bench(folder, BEST, PART)
+    bench.chances[4] = 0.1  # not worth a look on the way
     bench.shown = {1: GOOD, 4: GOOD}
     bench.campaign()
+    assert bench.verification.proven_speedup == pytest.approx(5.0, rel=0.01)
+    bench.chances[4] = 0.5
     bench.campaign()
     assert bench.verification.proven_speedup == pytest.approx(10.0, rel=0.01)
     assert bench.round() == []
@@ -500,12 +508,15 @@ def test_accuracies_side_by_side_cost_half_the_time(folder):
     assert 120.0 < plan.cost_s((1, 1)) < 150.0
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize(
     ("way", "proven"),
     [((GOOD, GOOD), 2400), ((GOOD, POOR), 3200), ((POOR, GOOD), 4000), ((POOR, POOR), 4000)],
 )
-def test_runs_of_a_candidate_prove_its_earlier_stops_one_after_the_other(folder, way, proven):
-    bench = Bench(folder, RUNTIME, BEST, *STOPS, at_once=2)
+def test_runs_of_a_candidate_prove_its_earlier_stops_one_after_the_other(
+    folder, way, proven, at_once
+):
+    bench = Bench(folder, RUNTIME, BEST, *STOPS, at_once=at_once)
     bench.likely = only_best
     bench.shown[1] = GOOD
     bench.on_the_way = dict(zip((3200, 2400), way, strict=True))

@@ -46,7 +46,7 @@ def test_only_usable_points_of_the_same_training_are_stops():
 
 def test_a_run_tells_of_a_stop_what_was_seen_on_the_test_split_there():
     way = (
-        Checkpoint(4000, 40.0, None, 0.97, 0.972),
+        Checkpoint(4000, 41.0, None, 0.97, 0.972),
         Checkpoint(6000, 60.0, None, 0.98),
     )
     run = dataclasses.replace(WHOLE, checkpoints=way, test_accuracy=0.99)
@@ -56,6 +56,11 @@ def test_a_run_tells_of_a_stop_what_was_seen_on_the_test_split_there():
         0.97,
         4000,
     )
+    assert seen.metrics["train_time_s"] == 41.0
+    cores_used = WHOLE.measurement.cores_used
+    less_s = run.metrics["cpu_user_s"] + run.metrics["cpu_system_s"]
+    less_s -= seen.metrics["cpu_user_s"] + seen.metrics["cpu_system_s"]
+    assert less_s == pytest.approx(39.0 * cores_used)
     assert at_stop(run, 6000) is None
     assert at_stop(run, 5000) is None
 

@@ -153,6 +153,7 @@ class Campaign:
         if last:  # the next candidate comes first, if this one may fail
             unsure = not seen.has_proven and any(each.role in CANDIDATES for each in picked)
             for_others_s -= (2 if unsure else 1) * spent_s
+        planned = self._with_stops(self._planned(picked, left_s))
         known = sum(each.role is Role.TRADE_OFF for each in plan.entrants)
         room = self._aims.config.verify.finalists - known if picked or last else 0
         others = pick_trade_offs(
@@ -164,9 +165,9 @@ class Campaign:
             lambda chosen: (
                 self._cost_s([*picked, *self._as_trade_offs(chosen)]) - spent_s <= for_others_s
             ),
-            [point for each in (*plan.entrants[1:], *picked) for point in each.points],
+            [point for each in (*plan.entrants[1:], *planned) for point in each.points],
         )
-        found = [*self._with_stops(self._planned(picked, left_s)), *self._as_trade_offs(others)]
+        found = [*planned, *self._as_trade_offs(others)]
         return found if found or plan.rounds or not last else self._least()
 
     def _least(self) -> list[Entrant]:
@@ -246,7 +247,7 @@ class Campaign:
         ]
 
     def _with_stops(self, entrants: Sequence[Entrant]) -> list[Entrant]:
-        """Add earlier stops to a candidate whose accuracy is measured by runs of its own.
+        """Add earlier stops to a candidate.
 
         Each costs an evaluation of both splits in every run, so it must be likely enough.
         """
@@ -263,9 +264,7 @@ class Campaign:
         return tuple(stop for stop, chance in chances if chance >= MIN_CHANCE)
 
     def _stops_of(self, point: TrialResult) -> list[TrialResult]:
-        """Return the earlier stops of which runs of a candidate would tell: none if timed."""
-        if not self._aims.beside(point):
-            return []
+        """Return the earlier stops of which runs of a candidate would tell."""
         return earlier_stops(point, self._by_training[training_of(point.params)])
 
     @cached_property

@@ -49,6 +49,11 @@ class Entrant:
         """How long it trains until each of its points."""
         return tuple(iterations_of(each.params) for each in self.points)
 
+    @property
+    def stops_on_the_way(self) -> tuple[int, ...]:
+        """How long it trains until each of its earlier stops, ascending."""
+        return tuple(sorted(self.iterations[1:]))
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values; ``from_json`` reads them back."""
         beside = dataclasses.asdict(self.beside) if self.beside else None

@@ -174,16 +174,17 @@ class Plan:
         """Make one run of an entrant in a round."""
         if not self.compares_times(turn):
             return self._accuracy_trial(number, turn, index)
-        share = self._share(turn, index)
-        role = self.entrants[index].role
+        share, entrant = self._share(turn, index), self.entrants[index]
+        role = entrant.role
         # compared with the recorded run of the same seed
         followed = self.reference if share < 1 and role in OF_DEFAULT else None
         return Trial(
             number=number,
-            params=self.entrants[index].result.params,
+            params=entrant.result.params,
             kind=TrialKind.VERIFY,
             seed=followed.seed_for(turn) if followed else self._seed(turn),
             test=share == 1 and role is not Role.STOPPED,
+            test_at=() if entrant.beside else entrant.stops_on_the_way,
             share=share,
             curve=self.min_iterations if followed else 0,
         )
@@ -201,7 +202,7 @@ class Plan:
             kind=TrialKind.VERIFY,
             seed=self._seed(turn, earlier),
             test=True,
-            test_at=tuple(sorted(entrant.iterations[1:])),
+            test_at=entrant.stops_on_the_way,
             accuracy_only=True,
         )
 

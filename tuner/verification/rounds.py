@@ -196,15 +196,17 @@ class Verification:
         told = {*order}
         if 0 in order:  # times are compared, which hold for others of the same pace too
             told = {each for index in order for each in plan.of_its_pace(index)}
-        names = ", ".join(
-            f"{plan.entrants[index].result.trial.title} ({plan.entrants[index].role.value})"
-            for index in sorted(told - {0})
-        )
+        names = ", ".join(self._describe(index, order) for index in sorted(told - {0}))
         what = f"{names} against the default" if 0 in order else f"accuracy of {names}"
-        stops = plan.entrants[order[0]].iterations[1:] if order and 0 not in order else ()
-        if stops:
-            what += f", and at {', '.join(f'{each:,}' for each in stops)} on the way"
         return f"{what}, round {len(plan.rounds)}"
+
+    def _describe(self, index: int, order: Sequence[int]) -> str:
+        entrant = self._known.entrants[index]
+        name = f"{entrant.result.trial.title} ({entrant.role.value})"
+        if not entrant.stops or (0 in order and entrant.beside):
+            return name
+        stops = ", ".join(f"{each:,}" for each in entrant.iterations[1:])
+        return f"{name}, and at {stops} on the way"
 
     def pending(self) -> list[Trial]:
         """Return the runs still to do in rounds that were begun."""

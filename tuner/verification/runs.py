@@ -35,7 +35,11 @@ def timed_runs(plan: Plan, runs: Sequence[TrialResult]) -> list[list[dict[int, T
 
 def _at(iterations: int, known: Iterable[Mapping[int, TrialResult]]) -> dict[int, TrialResult]:
     """Return runs by round, each as if it stood for so many iterations; later ones prevail."""
-    return {turn: for_iterations(run, iterations) for each in known for turn, run in each.items()}
+    return {
+        turn: at_stop(run, iterations) or for_iterations(run, iterations)
+        for each in known
+        for turn, run in each.items()
+    }
 
 
 def whole_runs(
@@ -52,7 +56,7 @@ def whole_runs(
         if run.test_accuracy is not None:
             end.append((turn, run))
         for stop, iterations in zip(stops, plan.entrants[index].iterations[1:], strict=True):
-            if run.trial.accuracy_only and (earlier := at_stop(run, iterations)):
+            if run.trial.test_at and (earlier := at_stop(run, iterations)):
                 stop.append((turn, earlier))
     return found
 

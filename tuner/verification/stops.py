@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tuner.values.params import Params, ParamValue, iterations_of
-from tuner.values.trial import TrialResult
+from tuner.values.trial import Measurement, TrialResult
 
 Training = frozenset[tuple[str, ParamValue]]
 """What is trained, apart from for how long."""
@@ -86,6 +86,7 @@ def at_stop(run: TrialResult, iterations: int) -> TrialResult | None:
             return dataclasses.replace(
                 run,
                 trial=dataclasses.replace(run.trial, params=params),
+                measurement=_lasting(run, each.train_time_s),
                 iterations=iterations,
                 val_accuracy=each.val_accuracy,
                 test_accuracy=each.test_accuracy,
@@ -96,19 +97,11 @@ def at_stop(run: TrialResult, iterations: int) -> TrialResult | None:
 def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
     """Return a run that tells a rate, as if it stood for another stop of the same training.
 
-    The time and CPU time of training grow with the iterations, those of the set-up do not. The CPU
-    times of user and system grow alike.
-
     Args:
         run: A run of a part of its iterations (``Trial.share`` below 1).
         iterations: Those of the stop that it is to stand for.
     """
-    measured = run.measurement
-    assert measured is not None
     factor = iterations / iterations_of(run.trial.params)
-    longer_s = measured.train_time_s * (factor - 1)
-    cpu_s = measured.cpu_user_s + measured.cpu_system_s
-    more = max(0.0, 1 + measured.cores_used * longer_s / cpu_s) if cpu_s else 1.0
     return dataclasses.replace(
         run,
         trial=dataclasses.replace(
@@ -116,10 +109,23 @@ def for_iterations(run: TrialResult, iterations: int) -> TrialResult:
             params={**run.trial.params, "iterations": iterations},
             share=run.trial.share / factor,
         ),
-        measurement=dataclasses.replace(
-            measured,
-            train_time_s=measured.train_time_s + longer_s,
-            cpu_user_s=more * measured.cpu_user_s,
-            cpu_system_s=more * measured.cpu_system_s,
-        ),
+        measurement=_lasting(run, factor * run.metrics["train_time_s"]),
+    )
+
+
+def _lasting(run: TrialResult, train_time_s: float) -> Measurement:
+    """Return what a run took, as if it had trained for another time.
+
+    The CPU times of user and system grow alike with the training, those of the set-up do not.
+    """
+    measured = run.measurement
+    assert measured is not None
+    longer_s = train_time_s - measured.train_time_s
+    cpu_s = measured.cpu_user_s + measured.cpu_system_s
+    more = max(0.0, 1 + measured.cores_used * longer_s / cpu_s) if cpu_s else 1.0
+    return dataclasses.replace(
+        measured,
+        train_time_s=train_time_s,
+        cpu_user_s=more * measured.cpu_user_s,
+        cpu_system_s=more * measured.cpu_system_s,
     )
