@@ -56,7 +56,7 @@ def whole_runs(
         if run.test_accuracy is not None:
             end.append((turn, run))
         for stop, iterations in zip(stops, plan.entrants[index].iterations[1:], strict=True):
-            if run.trial.test_at and (earlier := at_stop(run, iterations)):
+            if earlier := at_stop(run, iterations):
                 stop.append((turn, earlier))
     return found
 
