@@ -100,6 +100,16 @@ def test_a_trial_past_its_limit_stops_with_a_valid_result(setup, make_trial):
 
 
 @pytest.mark.slow
+def test_what_would_take_far_too_long_ends_soon_unless_a_part_is_of_use(setup, make_trial):
+    asked = {"fault": "slow", "iterations": 100_000_000, "train_time_limit_s": 4.0}
+    whole = run_trial(setup, make_trial(1, **asked))
+    assert "it would have taken" in whole.reason
+    part = run_trial(setup, make_trial(2, share=0.5, **asked))
+    assert "its limit of 4 s was reached" in part.reason
+    assert part.iterations > whole.iterations
+
+
+@pytest.mark.slow
 def test_a_framework_may_end_its_training_by_itself(setup, make_trial):
     result = run_trial(setup, make_trial(fault="patience", iterations=100_000))
     assert result.status is TrialStatus.STOPPED

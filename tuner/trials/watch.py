@@ -189,6 +189,8 @@ class Watch:
             return ""
         if log.train_time_s > limit:
             return f"its limit of {limit:.0f} s was reached"
+        if self.trial.projected:  # as much of a part as there is time for is of use
+            return ""
         projected = log.train_time_s / log.iteration * trained_iterations(self.trial)
         if projected > _HOPELESS * limit and log.train_time_s > limit / 4:
             return f"it would have taken {projected:.0f} s, its limit is {limit:.0f} s"

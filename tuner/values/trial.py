@@ -91,7 +91,8 @@ class Trial:
         kind: What the trial is run for.
         seed: Seed of weights and data order.
         train_time_limit_s: Training time after which the worker is asked to stop and report what
-            it has; a trial that clearly cannot come near its iterations in that time ends sooner.
+            it has; a trial that clearly cannot come near its iterations in that time ends sooner,
+            unless only a ``share`` of them is asked for.
         time_limit_s: Wall time after which the worker is killed.
         test: Whether the test split may be evaluated.
         share: Fraction (0–1] of ``iterations`` that is actually trained; below 1 the training
