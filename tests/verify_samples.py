@@ -18,7 +18,7 @@ from tuner.verification.plan import Plan
 
 SHORT = VerifyConfig(long_s=1e6)
 """Nothing is long: every run is whole."""
-LONG = VerifyConfig(long_s=15, rate_share=0.1, min_rate_s=1)
+LONG = VerifyConfig(long_s=15, rate_share=0.1, min_rate_s=1, max_rate_s=100)
 DEFAULT = make_result(0, 0.990, 100.0)
 LEARNS_BY = ("batch_size", "learning_rate")
 SEEDS = (0.9900, 0.9906, 0.9894, 0.9903, 0.9897)

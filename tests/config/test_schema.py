@@ -58,6 +58,7 @@ BAD = [
     *(("seed", value, "at least 0 and below 2147483648") for value in (-1, 2**31)),
     *(("budget.time_s", value, "above 0 and finite") for value in (0, -60, NAN, INF)),
     *(("verify.min_rate_s", value, "above 0") for value in (0, -1, NAN)),
+    *(("verify.max_rate_s", value, "above 0") for value in (0, -1, NAN)),
     *(("measure.sample_interval_s", value, "above 0") for value in (0, -1, NAN)),
     *(("framework.stall_limit_s", value, "above 0") for value in (0, -1)),
     *(("verify.accuracy_margin", value, "at least 0") for value in (-0.001, NAN)),

@@ -66,6 +66,7 @@ configs = st.builds(
     long_s=st.sampled_from([0.0, 15.0, 1e6]),
     rate_share=st.floats(0.01, 1.0),
     min_rate_s=st.floats(0.1, 30.0),
+    max_rate_s=st.floats(0.1, 100.0),
     repeats=st.integers(1, 5),
 )
 
@@ -244,6 +245,8 @@ def test_a_rate_is_measured_for_some_seconds_at_least():
     assert shares(make_plan(make_entrant(1, 50.0), config=hasty), 1)[1] == pytest.approx(2 / 50)
     slow = make_plan(make_entrant(1, 600.0), config=VerifyConfig())
     assert shares(slow, 1)[1] == pytest.approx(4 / 600), "a slow default takes no longer"
+    hours = make_plan(make_entrant(1, 6000.0), config=VerifyConfig())
+    assert shares(hours, 1)[1] == pytest.approx(10 / 6000), "nor does one of hours"
     brief = VerifyConfig(long_s=1, min_rate_s=8)
     assert shares(make_plan(make_entrant(1, 5.0), config=brief), 1) == [1.0] * 3
 

@@ -254,6 +254,7 @@ class VerifyConfig:
         rate_share: Fraction of the iterations that a repeat of a long run trains if only its rate
             is measured again. There are twice as many of these rounds.
         min_rate_s: Seconds that such a repeat trains at least; a rate over less is mostly noise.
+        max_rate_s: Seconds that it trains at most, however long the whole training takes.
         long_s: Training time above which a run counts as long, in seconds.
         confidence: Level of the intervals, and one minus the level of the tests.
         accuracy_margin: Non-inferiority margin: loss of accuracy (fraction) that counts as none.
@@ -265,6 +266,7 @@ class VerifyConfig:
     repeats: int = 3
     rate_share: float = 0.005
     min_rate_s: float = 4.0
+    max_rate_s: float = 10.0
     long_s: float = 15.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002

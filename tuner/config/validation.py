@@ -69,6 +69,7 @@ def validate(config: TuneConfig) -> TuneConfig:
     for name, above_zero in (
         ("budget.time_s", config.budget.time_s),
         ("verify.min_rate_s", config.verify.min_rate_s),
+        ("verify.max_rate_s", config.verify.max_rate_s),
         ("measure.sample_interval_s", config.measure.sample_interval_s),
         ("framework.stall_limit_s", config.framework.stall_limit_s),
         ("search.probe_s", config.search.probe_s),

@@ -226,7 +226,8 @@ class Plan:
         short = time_s <= self.config.long_s and entrant.role is not Role.STOPPED
         if short or not only_rate:
             return 1.0
-        return min(1.0, max(self.config.rate_share, self.config.min_rate_s / max(time_s, _MIN_S)))
+        rate_s = min(self.config.rate_share * time_s, self.config.max_rate_s)
+        return min(1.0, max(rate_s, self.config.min_rate_s) / max(time_s, _MIN_S))
 
     def with_entrants(self, entrants: Sequence[Entrant]) -> Plan:
         """Return the plan with further entrants, which are in no round yet."""
