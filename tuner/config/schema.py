@@ -254,7 +254,8 @@ class VerifyConfig:
         rate_share: Fraction of the iterations that a repeat of a long run trains if only its rate
             is measured again. There are twice as many of these rounds.
         min_rate_s: Seconds that such a repeat trains at least; a rate over less is mostly noise.
-        max_rate_s: Seconds that it trains at most, however long the whole training takes.
+        max_rate_s: Seconds that it trains at most, however long the whole training takes; where
+            ``min_rate_s`` is longer, that counts.
         long_s: Training time above which a run counts as long, in seconds.
         confidence: Level of the intervals, and one minus the level of the tests.
         accuracy_margin: Non-inferiority margin: loss of accuracy (fraction) that counts as none.
