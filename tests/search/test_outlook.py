@@ -134,5 +134,5 @@ def test_a_point_near_a_training_that_diverged_has_less_of_a_chance():
         chances.append(outlook.chances(usable[1:], TARGET))
     (far, near), (far_after, near_after) = chances
     assert min(far, near) > 0.01
-    assert near_after < 0.2 * near
+    assert near_after < 0.6 * near, "one of two went well"
     assert far_after > 0.9 * far

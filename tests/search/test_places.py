@@ -79,6 +79,20 @@ def test_beside_and_above_what_diverged_training_is_unlikely_to_go_well(cube, lo
     assert higher == pytest.approx(0)
 
 
+def test_the_more_trainings_went_well_at_a_rate_the_likelier_is_the_next(cube):
+    lost = trained(1, (0.9,), 1.1 * HIGH, status=TrialStatus.DIVERGED, val_accuracy=None)
+    fine = [trained(number, (0.9, 0.97), HIGH) for number in (2, 3)]
+    rates = [0.9 * HIGH, HIGH, 1.1 * HIGH]
+    places = np.array([cube.place({**DEFAULT, "learning_rate": each}) for each in rates])
+    before, once, twice = (
+        cube.stability(places, [OWN, lost, *fine[:number]]) for number in range(3)
+    )
+    assert (before < 0.1).all()
+    assert once[:2] == pytest.approx(1 / 2, abs=0.03)
+    assert twice[:2] == pytest.approx(2 / 3, abs=0.03)
+    assert twice[2] == pytest.approx(0), "it tells nothing of a higher rate"
+
+
 def test_what_diverges_does_so_whether_its_weights_are_averaged_or_not():
     averages = Choices({"": (False, True)}, runtime=False)
     space = dataclasses.replace(SPACE, params={**SPACE.params, AVERAGE_WEIGHTS: averages})

@@ -86,8 +86,8 @@ class AccuracyCube:
 
         Divergence is a cliff, which a smooth model of accuracy would round off far into the
         region that trains well. A training that diverged at some rate is assumed to diverge at
-        any higher one, and near its other params. Whether weights are averaged changes nothing
-        of how they are trained.
+        any higher one, and near its other params. One that went well shows that others may, at its
+        rate and below. Whether weights are averaged changes nothing of how they are trained.
 
         Args:
             places: Coordinates in the cube, shape (n, d).
@@ -96,16 +96,25 @@ class AccuracyCube:
         Returns:
             Probabilities, shape (n,).
         """
-        diverged = [self.place(each.params) for each in self._lost(results)]
-        stable: _Array = np.ones(len(places))
+        lost = {id(each) for each in self._lost(results)}
         rate = self._names.index("learning_rate")
         same = [row for row, name in enumerate(self._names) if name == AVERAGE_WEIGHTS]
-        for each in diverged:
-            apart = places - np.array(each)
-            apart[:, rate] = np.minimum(apart[:, rate], 0.0)
+        stable: _Array = np.ones(len(places))
+        failed, succeeded = np.zeros(len(places)), np.zeros(len(places))
+        for each in results:
+            apart = places - np.array(self.place(each.params))
             apart[:, same] = 0.0
-            stable *= 1 - np.exp(-0.5 * (apart**2).sum(axis=1) / _CLIFF**2)
-        return stable
+            higher = apart[:, rate] > 0
+            if id(each) in lost:
+                apart[higher, rate] = 0.0
+                near = _nearness(apart)
+                failed += near
+                stable *= 1 - near
+            elif each.usable:
+                apart[:, rate] = 0.0
+                succeeded += np.where(higher, 0.0, _nearness(apart))
+        likely = stable + succeeded
+        return likely / (likely + failed)
 
     @staticmethod
     def _lost(results: Sequence[TrialResult]) -> list[TrialResult]:
@@ -144,6 +153,12 @@ def _errs_far_more(result: TrialResult, default: TrialResult) -> bool:
     if not reached:
         return False
     return result.quality.error(last.val_accuracy) > _LOST * default.quality.error(max(reached))
+
+
+def _nearness(apart: _Array) -> _Array:
+    """Return how much a training tells of others that are so far apart, 0–1, shape (n,)."""
+    near: _Array = np.exp(-0.5 * (apart**2).sum(axis=1) / _CLIFF**2)
+    return near
 
 
 class _Draw:
