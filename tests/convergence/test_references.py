@@ -210,3 +210,13 @@ def test_where_the_default_ends_by_itself_its_time_is_that_until_there():
     assert found.params["iterations"] == 800, "of which a rate is measured in verification"
     assert found.metrics["train_time_s"] == pytest.approx(8.0)
     assert found.trial.share == 1.0
+
+
+def test_seeds_that_end_at_different_iterations_end_at_their_mean():
+    runs = make_recorded().runs
+    early = dataclasses.replace(runs[0], looks=runs[0].looks[:-1])
+    found = dataclasses.replace(RECORDED, runs=(early, *runs[1:])).completed(make_part())
+    assert found.iterations == round((3200 + 4 * 10_000) / 5)
+    assert [each.iteration for each in found.checkpoints] == [*LOOKS[:-1], found.iterations]
+    assert found.checkpoints[-1].val_accuracy == found.val_accuracy
+    assert found.checkpoints[-1].train_time_s == pytest.approx(found.metrics["train_time_s"])

@@ -182,6 +182,8 @@ class Reference:
         factor = ended / max(counted, 1)
         measured = result.measurement
         train_time_s = measured.train_time_s * factor
+        looks = {each.iteration: each.val_accuracy for each in self.curve}
+        looks[ended] = self.val_accuracy  # no seed may have ended just there
         return dataclasses.replace(
             result,
             trial=dataclasses.replace(result.trial, share=min(1.0, result.iterations / ended)),
@@ -191,13 +193,8 @@ class Reference:
             val_accuracy=self.val_accuracy,
             test_accuracy=self.test_accuracy,
             checkpoints=tuple(
-                Checkpoint(
-                    each.iteration,
-                    train_time_s * each.iteration / ended,
-                    None,
-                    each.val_accuracy,
-                )
-                for each in self.curve
+                Checkpoint(iteration, train_time_s * iteration / ended, None, val_accuracy)
+                for iteration, val_accuracy in looks.items()
             ),
             measurement=dataclasses.replace(
                 measured,
