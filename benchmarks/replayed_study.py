@@ -144,7 +144,7 @@ class ReplayedStudy:
             config, self.setup, recorded.space, "", records, runs, shown, lambda *_names: known
         )
         self._verification = Verification(
-            config, records, GOALS, [], recorded.space.learns_by,
+            config, records, GOALS, [], recorded.space,
             self.setup.dataset.sizes["test"], strategy.min_iterations, strategy.beside,
         )  # fmt: skip
         self.loop = StudyLoop(

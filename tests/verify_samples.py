@@ -8,9 +8,11 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tests.report_samples import make_result
+from tests.report_samples import DEFAULT_PARAMS, make_result
 from tuner.config.schema import VerifyConfig
 from tuner.convergence.references import Accuracies, Reference, ReferenceRun
+from tuner.values.ranges import Choices, Range
+from tuner.values.space import SearchSpace
 from tuner.values.trial import Checkpoint, Trial, TrialKind, TrialResult
 from tuner.values.verified import Role
 from tuner.verification.entrant import Entrant
@@ -24,6 +26,21 @@ LEARNS_BY = ("batch_size", "learning_rate")
 SEEDS = (0.9900, 0.9906, 0.9894, 0.9903, 0.9897)
 """Test accuracies of the default, one a seed."""
 LOOKS = (100, 200, 400, 800, 1600, 3200, 10_000)
+
+
+def make_space(most_iterations: int) -> SearchSpace:
+    """What the samples train, at the default's runtime setting, for at most so many iterations."""
+    learnt = {
+        "batch_size": Range(16, 512, integer=True),
+        "learning_rate": Range(0.001, 0.1, integer=False),
+        "iterations": Range(100, most_iterations, integer=True),
+    }
+    setting = {name: Choices({"": (each,)}) for name, each in DEFAULT_PARAMS.items()}
+    return SearchSpace("caffe", {**setting, **learnt}, defaults=())
+
+
+SPACE = make_space(100)
+"""Its longest training is so short that no end is later than a trial's."""
 
 
 def make_runtime_only(time_s: float = 50.0, default: TrialResult = DEFAULT) -> TrialResult:

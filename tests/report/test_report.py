@@ -254,6 +254,19 @@ def test_composed_figures_stand_beside_the_verified_ones():
     assert len(front_json(study)["runtimes"]) == 2
 
 
+def test_no_accuracy_is_predicted_of_what_trains_for_longer_than_its_trial():
+    study = make_factored()
+    point = next(each for each in study.verified if each.composed)
+    longer = dataclasses.replace(point, composed=(point.train_time_s.value, None))
+    known = [longer if each is point else each for each in study.verified]
+    study = dataclasses.replace(study, verified=tuple(known))
+    words = " ".join(summary(study, 100).split())
+    assert "Trial 2 at 300: 21.4 s predicted, 21.4 s verified." in words
+    assert longer.refuted == ""
+    verified = front_json(study)["verified"]
+    assert [each["composed"] for each in verified if each["composed"]] == [[21.4, None]]
+
+
 def test_a_group_stands_beside_the_fastest_process(tmp_path):
     study = make_factored()
     batch = study.default.params["batch_size"]

@@ -185,6 +185,22 @@ def test_with_little_time_the_stop_waits_until_the_candidate_has_failed(folder):
     assert found == [[Role.STOPPED, Role.NO_LOSS], [Role.NO_LOSS], [Role.STOPPED], []]
 
 
+@pytest.mark.parametrize(
+    ("left_s", "roles", "rounds"),
+    [
+        (120.0, [Role.STOPPED, Role.NO_LOSS], 3),
+        (100.0, [Role.NO_LOSS], 3),
+        (90.0, [Role.STOPPED, Role.NO_LOSS], 2),
+    ],
+)
+def test_the_stop_waits_if_that_leaves_time_for_one_more_look(folder, left_s, roles, rounds):
+    bench = StoppedBench(folder, BEST, at_once=2, reference=REFERENCE, budget_s=240.0)
+    campaign = bench.verification._campaign(bench.points, bench.likely)
+    found = campaign.entrants(left_s, last=True)
+    assert [each.role for each in found] == roles
+    assert found[-1].rounds == rounds
+
+
 def test_a_stop_is_of_no_use_once_a_faster_candidate_is_proven(folder):
     bench = StoppedBench(folder, BEST, at_once=2, reference=REFERENCE)
     left_s = next(each for each in LESS if roles_for(bench, each) == [Role.NO_LOSS])

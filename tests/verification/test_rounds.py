@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from tests.report_samples import make_measurement, make_result
 from tests.verify_samples import (
     DEFAULT,
-    LEARNS_BY,
     LONG,
     SEEDS,
+    SPACE,
     first_looks,
     make_entrant,
     make_plan,
     make_reference,
     make_runtime_only,
+    make_space,
     run_of,
     searched,
 )
@@ -33,6 +34,7 @@ from tuner.values.pareto import find_objective
 from tuner.values.trial import Checkpoint, SideBySide, TrialKind, TrialStatus
 from tuner.values.verified import Role
 from tuner.verification.rounds import Verification
+from tuner.verification.stops import same_training
 
 GOALS = [find_objective("accuracy"), find_objective("train_time_s")]
 AMPLE = 1e6
@@ -69,10 +71,10 @@ class Bench:
 
     def __init__(
         self, folder, *points, accuracies=SEEDS, config=LONG, limits=(), reference=None,
-        goal="no_loss", at_once=1, budget_s=1000.0,
+        goal="no_loss", at_once=1, budget_s=1000.0, space=SPACE,
     ):  # fmt: skip
         self.folder, self.points, self.at_once = folder, searched(*points), at_once
-        self.accuracies, self.reference = accuracies, reference
+        self.accuracies, self.reference, self.space = accuracies, reference, space
         self.chances, self.shown, self.times, self.on_the_way = dict(LIKELY), {}, {}, {}
         self.config = TuneConfig(verify=config, budget=BudgetConfig(time_s=budget_s), goal=goal)
         self.limits = [parse_constraint(text) for text in limits]
@@ -81,7 +83,7 @@ class Bench:
     def resume(self):
         """A new session of the same study."""
         self.verification = Verification(
-            self.config, self.folder, GOALS, self.limits, LEARNS_BY, test_images=10_000,
+            self.config, self.folder, GOALS, self.limits, self.space, test_images=10_000,
             min_iterations=100, beside=self.beside,
         )  # fmt: skip
         self.verification.begin(KnownDefault(DEFAULT, tuple(self.accuracies), self.reference))
@@ -107,8 +109,11 @@ class Bench:
         params = trial.params
         if trial.accuracy_only:
             params = {**params, "threads": BEST.params["threads"]}
-        found = (each for each in self.points if each.params == params)
-        return next(found).trial.number if params != RUNTIME.params else "runtime"
+        if params == RUNTIME.params:
+            return "runtime"
+        same = [each for each in self.points if same_training(each.params, params)]
+        exact = [each for each in same if each.params == params]
+        return (exact or same)[0].trial.number  # a candidate may train for longer
 
     def outcome(self, trial):
         """What a run shows: accuracies turn by turn of those said to have some."""
@@ -216,7 +221,7 @@ def test_without_finalists_nothing_is_verified(folder):
 
 
 def test_before_the_default_is_known_there_is_nothing_to_do(folder):
-    fresh = Verification(TuneConfig(), folder, GOALS, [], LEARNS_BY, 10_000, 100)
+    fresh = Verification(TuneConfig(), folder, GOALS, [], SPACE, 10_000, 100)
     assert fresh.pending() == []
     assert fresh.next_round([BEST], lambda points: [1.0], AMPLE, last=True) == []
     assert fresh.reserve_s([BEST], lambda points: [1.0], AMPLE) == 0.0
@@ -557,6 +562,20 @@ def test_a_refuted_candidate_proves_no_earlier_stop(folder):
     bench.round(last=True)
     assert bench.verification.proven_speedup < 3
     assert bench.verification.notes() == ("Tested for no loss but not proven: trial 1.",)
+
+
+def test_a_candidate_may_train_for_longer_than_its_trial_did(folder):
+    bench = Bench(folder, RUNTIME, BEST, at_once=2, space=make_space(6000))
+    bench.likely = lambda points: [0.9 if each.iterations > 5000 else 0.2 for each in points]
+    bench.shown[1], bench.on_the_way = GOOD, {4000: NEARLY}
+    begun = bench.round()
+    assert {each.params["iterations"] for each in begun} == {round(4000 * 2**0.5)}
+    assert {each.test_at for each in begun} == {(4000,)}, "what its trial showed may do as well"
+    bench.run(begun)
+    bench.campaign()
+    (found,) = [each for each in bench.verification.summary() if each.role is Role.NO_LOSS]
+    assert (found.name, found.composed[1]) == ("trial 1 at 5,657", None)
+    assert found.loses_nothing
 
 
 def test_earlier_stops_are_kept_for_a_resumed_study(folder):

@@ -9,12 +9,12 @@ import statistics
 import pytest
 
 from tests.report_samples import make_result
-from tests.verify_samples import SEEDS, make_plan, run_of
-from tuner.values.trial import Checkpoint, SideBySide, TrialStatus
+from tests.verify_samples import DEFAULT, SEEDS, make_plan, make_space, run_of
+from tuner.values.trial import ENDED_ITSELF, Checkpoint, SideBySide, TrialStatus
 from tuner.values.verified import Role
 from tuner.verification.entrant import Entrant
 from tuner.verification.readings import Readings
-from tuner.verification.stops import at_stop, earlier_stops, same_training
+from tuner.verification.stops import at_stop, earlier_stops, later_ends, same_training
 
 WHOLE = make_result(1, 0.99, 80.0, iterations=8000)
 
@@ -42,6 +42,25 @@ def test_only_usable_points_of_the_same_training_are_stops():
     assert earlier_stops(WHOLE, others) == []
     assert same_training(WHOLE.params, stop(6000).params)
     assert not same_training(WHOLE.params, others[0].params)
+
+
+def test_a_training_may_go_on_for_up_to_twice_as_long_as_it_did():
+    found = later_ends([stop(2000), stop(4000), stop(3000), DEFAULT], make_space(10_000))
+    assert [each.iterations for each in found] == [5657, 8000]
+    assert [each.metrics["train_time_s"] for each in found] == pytest.approx([56.57, 80.0])
+    assert {(each.trial.number, each.usable, each.val_accuracy) for each in found} == {
+        (2, True, None)
+    }
+    assert [each.trial.title for each in found] == ["trial 2 at 5,657", "trial 2 at 8,000"]
+
+
+def test_no_end_is_outside_the_space_or_later_than_that_of_what_ends_itself():
+    assert [each.iterations for each in later_ends([stop(4000)], make_space(6000))] == [5657]
+    itself = dataclasses.replace(
+        stop(4000), status=TrialStatus.STOPPED, reason=f"stopped: {ENDED_ITSELF}"
+    )
+    diverged = dataclasses.replace(stop(4000), status=TrialStatus.DIVERGED)
+    assert later_ends([itself, diverged], make_space(10_000)) == []
 
 
 def test_a_run_tells_of_a_stop_what_was_seen_on_the_test_split_there():

@@ -157,7 +157,7 @@ def _verified(point: Verified) -> dict[str, Any]:
         if point.job_accuracy:
             figures["job_perplexity"] = _interval(in_unit(quality, point.job_accuracy))
         figures["perplexity_from"] = figures.pop("accuracy_from")
-        if point.composed:
+        if point.composed and point.composed[1] is not None:
             figures["composed"] = (point.composed[0], quality.figure(point.composed[1]))
     versus = point.against_default
     told = {"verdict": point.verdict, "changes_learning": lossy(point.params) is not None}

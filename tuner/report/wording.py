@@ -342,11 +342,11 @@ def _group_notes(result: StudyResult) -> list[str]:
     return notes
 
 
-def _prediction_note(point: Verified, time_s: float, accuracy: float) -> str:
-    """Compare predicted and verified figures; only the times if the accuracy was not measured."""
+def _prediction_note(point: Verified, time_s: float, accuracy: float | None) -> str:
+    """Compare predicted and verified figures; only the times if an accuracy was not measured."""
     predicted = f"{format_seconds(time_s)} s"
     verified = f"{format_seconds(point.train_time_s.value)} s"
-    if not point.accuracy_from:
+    if accuracy is not None and not point.accuracy_from:
         predicted += f" and {point.quality.shown(accuracy)}"
         verified += f" and {point.quality.shown(point.test_accuracy.value)} (test)"
     fate = f": the predicted {point.refuted} is refuted; the verified one counts"

@@ -140,8 +140,10 @@ class Target:
         return math.sqrt(_BETWEEN_SPLITS / (error * images))
 
     def is_near(self, point: TrialResult) -> bool:
-        """Return whether a point is accurate enough to have a chance."""
-        error = self.quality.error(point.val_accuracy or 0.0)
+        """Return whether a point may be accurate enough to have a chance."""
+        if point.val_accuracy is None:  # nobody has looked
+            return True
+        error = self.quality.error(point.val_accuracy)
         return error <= _NEAR * self.quality.error(self.val_accuracy) + MIN_ERROR
 
     def chances(self, mean: _Array, deviation: _Array) -> _Array:

@@ -122,7 +122,7 @@ class Parts:
             self.folder,
             self.objectives,
             self.constraints,
-            self._space.learns_by,
+            self._space,
             self.setup.dataset.sizes["test"],
             self.search.min_iterations,
             self.search.beside,

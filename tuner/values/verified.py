@@ -93,8 +93,9 @@ class Verified:
         rate_share: Fraction (0–1) of the iterations in those runs; 1 if there are none.
         projected: Whether even the full run was a share of the default's iterations
             (``budget=quick``): time projected, accuracy that of the shorter training.
-        composed: Training time in seconds and validation accuracy as composed by the search;
-            ``None`` if both were measured in one run.
+        composed: Training time in seconds and validation accuracy as composed by the search, the
+            accuracy ``None`` if nothing had been trained for so long; ``None`` if both were
+            measured in one run.
         test_accuracy: Fraction 0–1; of a perplexity, its score (see ``tuner.values.quality``).
         train_time_s: Seconds for all iterations.
         test_time_s, cpu_user_s, cpu_system_s: Median over the full runs, seconds.
@@ -129,7 +130,7 @@ class Verified:
     runs: tuple[str, ...] = ()
     against_default: Comparison | None = None
     confidence: float = 0.95
-    composed: tuple[float, float] | None = None
+    composed: tuple[float, float | None] | None = None
     on_front: float = 1.0
     role: Role = Role.TRADE_OFF
     accuracy_from: str = ""
@@ -222,6 +223,8 @@ class Verified:
         (time_s, accuracy), time, test = self.composed, self.train_time_s, self.test_accuracy
         if not time.low / _COMPOSED_SLACK <= time_s <= time.high * _COMPOSED_SLACK:
             return "time"
+        if accuracy is None:
+            return ""
         if not test.low - _SPLITS_DIFFER <= accuracy <= test.high + _SPLITS_DIFFER:
             return self.quality.name
         return ""

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from tuner.config.schema import Constraint, TuneConfig
 from tuner.values.pareto import Objective
+from tuner.values.space import SearchSpace
 from tuner.values.trial import SideBySide, TrialResult
 from tuner.values.verified import Role
 from tuner.verification.entrant import CANDIDATES, Entrant
@@ -24,7 +25,7 @@ from tuner.verification.finalists import (
 )
 from tuner.verification.plan import MIN_ROUNDS, Plan, most_rounds
 from tuner.verification.readings import Readings
-from tuner.verification.stops import Training, earlier_stops, training_of
+from tuner.verification.stops import Training, earlier_stops, later_ends, training_of
 
 Beside = Callable[[TrialResult], SideBySide | None]
 """Tells how to measure a point's accuracy side by side with others, see ``Strategy.beside``."""
@@ -47,14 +48,14 @@ class Aims:
         config: The study's configuration.
         objectives: The study's objectives.
         constraints: Limits of the configurations that are of interest.
-        learns_by: The params that change what is learned, see ``SearchSpace.learns_by``.
+        space: The study's search space.
         beside: Tells how to measure a point's accuracy side by side with other runs.
     """
 
     config: TuneConfig
     objectives: Sequence[Objective]
     constraints: Sequence[Constraint]
-    learns_by: Sequence[str]
+    space: SearchSpace
     beside: Beside
 
     @property
@@ -145,7 +146,7 @@ class Campaign:
         allowed_s = min(left_s, self._aims.while_searching_s)
         if last:
             allowed_s = left_s + self._overtime_s
-        picked = self._picked(allowed_s, last=last)
+        picked = self._planned(self._picked(allowed_s, last=last), left_s)
         for_others_s = left_s if last else _FOR_TRADE_OFFS * left_s
         if any(each.beside for each in picked) and not (last and seen.has_proven):
             for_others_s = 0.0  # no times are compared before the candidate's accuracy is proven
@@ -153,7 +154,7 @@ class Campaign:
         if last:  # the next candidate comes first, if this one may fail
             unsure = not seen.has_proven and any(each.role in CANDIDATES for each in picked)
             for_others_s -= (2 if unsure else 1) * spent_s
-        planned = self._with_stops(self._planned(picked, left_s))
+        planned = self._with_stops(picked)
         known = sum(each.role is Role.TRADE_OFF for each in plan.entrants)
         room = self._aims.config.verify.finalists - known if picked or last else 0
         others = pick_trade_offs(
@@ -235,10 +236,28 @@ class Campaign:
         return [each for each in own if each.role is not Role.STOPPED]
 
     def _planned(self, picked: Sequence[Entrant], left_s: float) -> list[Entrant]:
-        """Plan as many looks as there is time for: a level that is not spent proves nothing."""
-        plan, numbers = self._plan.with_entrants(picked), self._numbers(picked)
+        """Plan as many looks as there is time for: a level that is not spent proves nothing.
+
+        The stopped default waits until the candidate has failed if that leaves time for more.
+        """
         left_s += self._overtime_s
-        left_s -= plan.times_s([*self._plan.owed, *numbers])
+        options = [list(picked)]
+        if picked and picked[-1].role is Role.NO_LOSS:
+            *own, candidate = picked
+            options.append([*self._without_stop(own, candidate, left_s), candidate])
+        planned = [self._with_rounds(each, left_s) for each in options]
+        return max(planned, key=lambda found: sum(each.rounds for each in found))
+
+    def _with_rounds(self, picked: Sequence[Entrant], left_s: float) -> list[Entrant]:
+        """Plan the rounds of accuracies side by side, with time left for what comes after them.
+
+        These are the rounds of their times, or those of the default's own training that waits.
+        """
+        plan, numbers = self._plan.with_entrants(picked), self._numbers(picked)
+        roles = [each.role for each in picked]
+        own = self._of_default(left_s, in_parts=False)
+        waiting_s = self._cost_s([each for each in own if each.role not in roles])
+        left_s -= max(plan.times_s([*self._plan.owed, *numbers]), waiting_s)
         return [
             dataclasses.replace(each, rounds=self._rounds_in(left_s, plan, index))
             if each.beside
@@ -270,9 +289,16 @@ class Campaign:
     @cached_property
     def _by_training(self) -> Mapping[Training, Sequence[TrialResult]]:
         found: dict[Training, list[TrialResult]] = {}
-        for each in self._points:
+        for each in self._ends:
             found.setdefault(training_of(each.params), []).append(each)
         return found
+
+    @cached_property
+    def _ends(self) -> Sequence[TrialResult]:
+        """Where candidates may end: at the points, and beyond them if speed is sought."""
+        if self._aims.config.goal != "no_loss":
+            return self._points
+        return [*self._points, *later_ends(self._points, self._aims.space)]
 
     def _rounds_in(self, left_s: float, plan: Plan, index: int) -> int:
         """Return how many rounds of accuracies side by side to plan, at least one.
@@ -297,11 +323,11 @@ class Campaign:
         """Points that promise what is sought beyond what is proven, in order, each with it."""
         for_speed = self._aims.config.goal == "no_loss"
         return promising(
-            self._points,
+            self._ends,
             self._chances,
             self._plan.default,
             self._aims.constraints,
-            learns_by=self._aims.learns_by,
+            learns_by=self._aims.space.learns_by,
             tried=[
                 (point, self._seen.verdict(index, stop) is True)
                 for index, each in enumerate(self._plan.entrants)

@@ -126,10 +126,8 @@ def _source(seen: Readings, index: int) -> str:
     return f"the default's ({words}); only its rate was measured"
 
 
-def _composed(point: TrialResult) -> tuple[float, float] | None:
-    if point.trial.kind is not TrialKind.DERIVED:
-        return None
-    return _time(point), point.val_accuracy or 0.0
+def _composed(point: TrialResult) -> tuple[float, float | None] | None:
+    return (_time(point), point.val_accuracy) if point.trial.kind is TrialKind.DERIVED else None
 
 
 def _time(run: TrialResult) -> float:

@@ -19,6 +19,7 @@ from tuner.convergence.default_run import KnownDefault
 from tuner.storage.study_folder import StudyFacts
 from tuner.values.errors import ConfigError
 from tuner.values.pareto import Objective
+from tuner.values.space import SearchSpace
 from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.values.verified import Role, Verified
 from tuner.verification.campaign import Aims, Beside, Campaign
@@ -41,7 +42,7 @@ class Verification:
         folder: The study's folder, which holds the rounds and the runs.
         objectives: The study's objectives.
         constraints: The study's constraints.
-        learns_by: The params that change what is learned, see ``SearchSpace.learns_by``.
+        space: The study's search space.
         test_images: Size of the test split.
         min_iterations: Iterations of the shortest training of interest.
         beside: Tells how to measure a point's accuracy side by side with other runs.
@@ -54,14 +55,14 @@ class Verification:
         folder: StudyFacts,
         objectives: Sequence[Objective],
         constraints: Sequence[Constraint],
-        learns_by: Sequence[str],
+        space: SearchSpace,
         test_images: int,
         min_iterations: int,
         beside: Beside = lambda _point: None,
         val_images: int = 0,
     ) -> None:
         self._config, self._folder = config, folder
-        self._aims = Aims(config, objectives, constraints, learns_by, beside)
+        self._aims = Aims(config, objectives, constraints, space, beside)
         self._test_images, self._val_images = test_images, val_images
         self._min_iterations = min_iterations
         self._plan: Plan | None = None

@@ -7,12 +7,14 @@ through all earlier ones, so the test split can be evaluated there on the way.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 
 import numpy as np
 
 from tuner.values.params import Params, ParamValue, iterations_of
-from tuner.values.trial import Measurement, TrialResult
+from tuner.values.space import SearchSpace
+from tuner.values.trial import Measurement, TrialResult, TrialStatus
 
 Training = frozenset[tuple[str, ParamValue]]
 """What is trained, apart from for how long."""
@@ -20,6 +22,7 @@ Training = frozenset[tuple[str, ParamValue]]
 _MOST = 4  # earlier stops that are tested with one
 _APART = 0.88  # of the iterations of the next later one, at most
 _EARLIEST = 0.5  # of the iterations of the one whose runs tell of them
+_FURTHER = (math.sqrt(2), 2.0)  # times as long as a training was trained
 _Array = np.typing.NDArray[np.float64]
 
 
@@ -52,6 +55,38 @@ def earlier_stops(point: TrialResult, points: Iterable[TrialResult]) -> list[Tri
             found.append(known[iterations])
             last = iterations
     return found
+
+
+def later_ends(points: Iterable[TrialResult], space: SearchSpace) -> list[TrialResult]:
+    """Return ends beyond those that trainings had, which may lose nothing where these do.
+
+    Nobody has seen their accuracy, so it is ``None``. Their runs also tell of the ends that
+    trainings had.
+
+    Args:
+        points: All points that the search found.
+        space: Search space of the study; ends outside it are left out.
+    """
+    last: dict[Training, TrialResult] = {}
+    for each in sorted(points, key=lambda point: iterations_of(point.params)):
+        if each.usable and each.trial.number and not each.ended_itself:
+            last[training_of(each.params)] = each
+    ends = [_trained_on(each, factor) for each in last.values() for factor in _FURTHER]
+    return [each for each in ends if not space.refusal(each.params)]
+
+
+def _trained_on(point: TrialResult, factor: float) -> TrialResult:
+    """Return a point as if its training had gone on for ``factor`` times as long."""
+    iterations = round(factor * iterations_of(point.params))
+    return dataclasses.replace(
+        for_iterations(point, iterations),
+        trial=point.trial.derive(point.trial.point, {**point.params, "iterations": iterations}),
+        status=TrialStatus.COMPLETE,
+        reason=f"{point.trial.name}, trained on to {iterations:,} iterations",
+        iterations=iterations,
+        val_accuracy=None,
+        checkpoints=(),
+    )
 
 
 def with_stops(chances: _Array, speedups: _Array, times_s: _Array) -> _Array:
