@@ -8,8 +8,15 @@ import statistics
 import pytest
 
 from tests.report_samples import make_failed, make_measurement, make_result
-from tests.verify_samples import SEEDS, first_looks, make_reference
-from tuner.convergence.default_run import KnownDefault, first_part, is_part, judge, with_reference
+from tests.verify_samples import LOOKS, SEEDS, first_looks, make_reference
+from tuner.convergence.default_run import (
+    KnownDefault,
+    first_part,
+    is_part,
+    judge,
+    least_compared,
+    with_reference,
+)
 from tuner.values.trial import ENDED_ITSELF, TrialStatus
 
 REFERENCE = make_reference()
@@ -75,7 +82,7 @@ def test_what_rounding_alone_leads_elsewhere_is_completed_by_the_reference():
     assert known.accuracies == SEEDS
     assert known.result.test_accuracy == pytest.approx(0.99)
     assert "matched the recording at the runtime setting of the recording" in known.words
-    assert "rounding leads it elsewhere: its validation accuracy is +0.40 points" in known.words
+    assert "it does not: its validation accuracy is +0.40 points" in known.words
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,17 @@ def test_of_a_version_that_was_not_recorded_nothing_is_known():
 def test_a_part_too_short_to_be_compared_proves_nothing():
     known = judge(make_part(reached=100), REFERENCE, "", IMAGES)
     assert not known.whole
-    assert "have 1 looks in common, and at least 2 are needed" in known.words
+    assert "has 1 of the recorded looks, and at least 2 are needed" in known.words
+
+
+def test_one_too_slow_to_be_compared_may_follow_at_the_setting_of_the_recording():
+    slow = make_part(reached=LOOKS[0])
+    known = judge(slow, REFERENCE, "", IMAGES, make_part)
+    assert known.accuracies == SEEDS
+    assert "it does not: the default's first part has 1 of the recorded looks" in known.words
+    assert not judge(slow, REFERENCE, "", IMAGES, lambda: slow).whole
+    assert not judge(slow, REFERENCE, "", IMAGES, lambda: make_part(0.005)).whole
+    assert least_compared(REFERENCE, 2) == LOOKS[1]
 
 
 def test_a_whole_training_counts_beside_the_recorded_ones():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.convergence.departures import departure, in_common
@@ -87,46 +87,58 @@ def judge(
     if not result.usable:
         return KnownDefault(result)
     if reference is not None:
+        seed, looks = result.trial.seed, result.checkpoints
         refusal = reference.version_refusal(result.versions)
-        seed = result.trial.seed
-        common = len(in_common(reference, seed, result.checkpoints))
-        if common < _MIN_COMPARED:
-            refusal = refusal or (
-                f"it and the default's first part have {common} looks in common, and at least "
-                f"{_MIN_COMPARED} are needed"
-            )
-        departs = "" if refusal else departure(reference, seed, result.checkpoints, images)
-        followed = not departs or _is_rounding(result, reference, images, again)
-        if followed and not refusal:
-            return with_reference(result, reference, departs)
-        refusal = f"the recorded reference is not used: {refusal or departs}"
+        own_way = "" if refusal else _difference(looks, reference, seed, images)
+        if own_way and not _is_due_to_setting(result, reference, images, again):
+            refusal = own_way
+        if not refusal:
+            return with_reference(result, reference, own_way)
+        refusal = f"the recorded reference is not used: {refusal}"
     if is_part(result):
         return KnownDefault(result, words=refusal)
     known = () if result.test_accuracy is None else (result.test_accuracy,)
     return KnownDefault(result, known, words=refusal)
 
 
-def _is_rounding(
+def least_compared(reference: Reference, seed: int) -> int:
+    """Return after how many iterations a training can be compared with its seed's recording."""
+    return sorted(reference.looks_of(seed))[:_MIN_COMPARED][-1]
+
+
+def _difference(looks: Sequence[Checkpoint], reference: Reference, seed: int, images: int) -> str:
+    """Tell why looks at a training do not show that a reference holds; empty if they do."""
+    common = len(in_common(reference, seed, looks))
+    if common < _MIN_COMPARED:
+        return (
+            f"the default's first part has {common} of the recorded looks, and at least "
+            f"{_MIN_COMPARED} are needed"
+        )
+    return departure(reference, seed, looks, images)
+
+
+def _is_due_to_setting(
     result: TrialResult,
     reference: Reference,
     images: int,
     again: Callable[[], TrialResult | None],
 ) -> bool:
-    """Return whether only rounding leads a first part elsewhere than its seed's recording.
+    """Return whether a first part does not follow the recording for its runtime setting alone.
 
-    Then its looks scatter around that recording, and the same part trained again, at the runtime
-    setting of the recording, follows it.
+    Rounding leads it elsewhere, so that its looks scatter around its seed's recording, or it is
+    too slow to be compared. The same part trained again, at the runtime setting of the recording,
+    then follows it.
     """
     seed = result.trial.seed
     if departure(reference, seed, result.checkpoints, images, elsewhere=True):
         return False
     repeated = again()
-    looks = repeated.checkpoints if repeated and repeated.usable else ()
-    enough = len(in_common(reference, seed, looks)) >= _MIN_COMPARED
-    return enough and not departure(reference, seed, looks, images)
+    if repeated is None or not repeated.usable:
+        return False
+    return not _difference(repeated.checkpoints, reference, seed, images)
 
 
-def with_reference(result: TrialResult, reference: Reference, rounding: str = "") -> KnownDefault:
+def with_reference(result: TrialResult, reference: Reference, own_way: str = "") -> KnownDefault:
     """Complete the default from a reference.
 
     Its own training counts too, if it was whole and its seed is not recorded.
@@ -134,20 +146,19 @@ def with_reference(result: TrialResult, reference: Reference, rounding: str = ""
     Args:
         result: Trial 0, over its first part or as a whole.
         reference: The reference that holds for it.
-        rounding: How rounding alone leads it elsewhere than recorded; empty if it does not.
+        own_way: Why it did not follow the recording at its own runtime setting, as it did at that
+            of the recording; empty if it did at both.
     """
     own = [] if result.trial.projected or result.test_accuracy is None else [result.test_accuracy]
     fresh = [] if result.trial.seed in reference.seeds else own
-    at = " at the runtime setting of the recording" if rounding else ""
-    own_way = (
-        f" At the default's own, rounding leads it elsewhere: {rounding}." if rounding else ""
-    )
+    at = " at the runtime setting of the recording" if own_way else ""
+    otherwise = f" At the default's own it does not: {own_way}." if own_way else ""
     return KnownDefault(
         reference.completed(result),
         (*reference.test_accuracies, *fresh),
         reference,
         f"The default's {result.quality.name} is that of a {reference.words}, as the first part "
-        f"of its training here matched the recording{at}.{own_way} Its time comes from its rate "
+        f"of its training here matched the recording{at}.{otherwise} Its time comes from its rate "
         "on this machine.",
     )
 

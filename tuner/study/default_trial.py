@@ -9,7 +9,14 @@ from typing import Any
 
 from tuner.config.catalogue import tuner_home
 from tuner.config.schema import TuneConfig
-from tuner.convergence.default_run import KnownDefault, first_part, is_part, judge, with_reference
+from tuner.convergence.default_run import (
+    KnownDefault,
+    first_part,
+    is_part,
+    judge,
+    least_compared,
+    with_reference,
+)
 from tuner.convergence.departures import departure
 from tuner.convergence.references import Reference, find_reference, run_of
 from tuner.progress import StudyProgress
@@ -85,7 +92,7 @@ class DefaultTrial:
         seed = reference.seed_for(trial.seed) if reference else trial.seed
         trial = dataclasses.replace(trial, seed=seed, curve=self._min_iterations)
         first = self._first_run(trial)
-        again = partial(self._as_recorded, trial, first.iterations, reference)
+        again = partial(self._as_recorded, trial, first, reference)
         known = judge(first, reference, refusal, self._images, again)
         if known.result.usable and not known.whole and race is not None:
             known = self._trained_whole(params, known, race)
@@ -145,16 +152,19 @@ class DefaultTrial:
         return result
 
     def _as_recorded(
-        self, trial: Trial, iterations: int, reference: Reference | None
+        self, trial: Trial, first: TrialResult, reference: Reference | None
     ) -> TrialResult | None:
         """Train the first part once more, at the runtime setting of its seed's recording.
 
-        Return ``None`` if it was trained at that setting.
+        It may be longer there, so that it can be compared. Return ``None`` if it was trained at
+        that setting.
         """
-        setting = reference.setting_of(trial.seed) if reference else {}
-        params = {**trial.params, **setting}
+        if reference is None:
+            return None
+        params = {**trial.params, **reference.setting_of(trial.seed)}
         if params == trial.params:
             return None
+        iterations = max(first.iterations, least_compared(reference, trial.seed))
         self._progress.phase("default", "its first part, at the setting of its reference")
         repeat = dataclasses.replace(
             self._schedule.reference_trial(params, self._min_iterations),
