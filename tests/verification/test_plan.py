@@ -246,7 +246,7 @@ def test_a_rate_is_measured_for_some_seconds_at_least():
     slow = make_plan(make_entrant(1, 600.0), config=VerifyConfig())
     assert shares(slow, 1)[1] == pytest.approx(4 / 600), "a slow default takes no longer"
     hours = make_plan(make_entrant(1, 6000.0), config=VerifyConfig())
-    assert shares(hours, 1)[1] == pytest.approx(10 / 6000), "nor does one of hours"
+    assert shares(hours, 1)[1] == pytest.approx(5 / 6000), "nor does one of hours"
     brief = VerifyConfig(long_s=1, min_rate_s=8)
     assert shares(make_plan(make_entrant(1, 5.0), config=brief), 1) == [1.0] * 3
 

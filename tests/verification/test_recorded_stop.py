@@ -173,16 +173,19 @@ LESS = range(200, 0, -2)
 """Seconds left, less and less."""
 
 
-def roles_for(bench, left_s):
+def roles_for(bench, left_s, *, last=False):
     """What a campaign would verify in the time that is left."""
     campaign = bench.verification._campaign(bench.points, bench.likely)
-    return [each.role for each in campaign.entrants(left_s, last=False)]
+    return [each.role for each in campaign.entrants(left_s, last=last)]
 
 
 def test_with_little_time_the_stop_waits_until_the_candidate_has_failed(folder):
     bench = StoppedBench(folder, BEST, at_once=2, reference=REFERENCE)
     found = [each for each, _ in itertools.groupby(LESS, lambda left_s: roles_for(bench, left_s))]
-    assert found == [[Role.STOPPED, Role.NO_LOSS], [Role.NO_LOSS], [Role.STOPPED], []]
+    assert found == [[Role.STOPPED, Role.NO_LOSS], [Role.NO_LOSS], []]
+    bench.chances[BEST.trial.number] = 0.0
+    assert roles_for(bench, LESS[0]) == [], "it waits for a candidate, too"
+    assert roles_for(bench, LESS[-1], last=True) == [Role.STOPPED]
 
 
 @pytest.mark.parametrize(

@@ -178,8 +178,23 @@ def test_the_fastest_runtime_setting_is_verified_and_only_if_it_is_faster(folder
     setting = {**RUNTIME.params, "threads": 1}
     faster = dataclasses.replace(faster, trial=DEFAULT.trial.derive(1, setting))
     bench.points += [RUNTIME, faster]
-    params = [each.params for each in bench.round()]
+    assert bench.round() == [], "the search may go on"
+    params = [each.params for each in bench.round(last=True)]
     assert params == [DEFAULT.params, setting]
+
+
+def test_what_trial_0_compiled_is_not_compiled_again(folder):
+    cold = dataclasses.replace(DEFAULT.measurement, setup_time_s=30.0)
+    bench = Bench(folder, RUNTIME, budget_s=10_000.0)
+    bench.points = [
+        dataclasses.replace(each, measurement=dataclasses.replace(cold, train_time_s=50.0))
+        for each in bench.points
+    ]
+    before_s = bench.reserve_s()
+    warm = dataclasses.replace(cold, setup_time_s=5.0)
+    bench.points.append(dataclasses.replace(BEST, measurement=warm, val_accuracy=0.5))
+    runs = 4  # of the runtime setting, whose figures come from trial 0; reserved four times
+    assert before_s - bench.reserve_s() == pytest.approx(4 * runs * 25.0)
 
 
 def test_what_is_slower_than_the_runtime_setting_alone_promises_nothing(folder):
@@ -381,7 +396,9 @@ def test_the_runtime_setting_alone_has_more_than_the_least_rounds_in_time(folder
 
 def test_the_runtime_setting_alone_has_its_further_rounds_at_the_end_of_the_search(folder):
     bench = Bench(folder, RUNTIME)
-    assert set(bench.run(bench.round())) == {0, "runtime"}
+    assert bench.round() == [], "it waits for a candidate"
+    assert bench.reserve_s() > 0
+    assert set(bench.run(bench.round(last=True))) == {0, "runtime"}
     assert not bench.verification.open
     assert bench.round() == [], "the search may go on"
     assert bench.reserve_s() > 0, "and has to leave the time for it"

@@ -267,7 +267,7 @@ class VerifyConfig:
     repeats: int = 3
     rate_share: float = 0.005
     min_rate_s: float = 4.0
-    max_rate_s: float = 10.0
+    max_rate_s: float = 5.0
     long_s: float = 15.0
     confidence: float = 0.95
     accuracy_margin: float = 0.002

@@ -118,7 +118,7 @@ class Campaign:
         usual_s, overtime_s = self._usual_reserve_s(), self._overtime_s
         most_s = min(left_s, _FOR_LAST * self._aims.config.budget.time_s) + overtime_s
         last = self._picked(most_s) if overtime_s else []
-        if any(each.role in CANDIDATES for each in last):
+        if _has_candidate(last):
             return max(usual_s, _SLACK * self._cost_s(last) - overtime_s)
         return usual_s
 
@@ -138,6 +138,9 @@ class Campaign:
     def entrants(self, left_s: float, *, last: bool) -> list[Entrant]:
         """Return what there is time to verify.
 
+        While the search can go on, that is nothing without a candidate: the default's own training
+        is certain to be as accurate, and shares the default's runs with a candidate's.
+
         Args:
             left_s: Seconds left of the study's budget.
             last: Whether the search has ended, so that all the time left is for verification.
@@ -147,12 +150,14 @@ class Campaign:
         if last:
             allowed_s = left_s + self._overtime_s
         picked = self._planned(self._picked(allowed_s, last=last), left_s)
+        if not last and not _has_candidate(picked):
+            return []
         for_others_s = left_s if last else _FOR_TRADE_OFFS * left_s
         if any(each.beside for each in picked) and not (last and seen.has_proven):
             for_others_s = 0.0  # no times are compared before the candidate's accuracy is proven
         spent_s = self._cost_s(picked)
         if last:  # the next candidate comes first, if this one may fail
-            unsure = not seen.has_proven and any(each.role in CANDIDATES for each in picked)
+            unsure = not seen.has_proven and _has_candidate(picked)
             for_others_s -= (2 if unsure else 1) * spent_s
         planned = self._with_stops(picked)
         known = sum(each.role is Role.TRADE_OFF for each in plan.entrants)
@@ -356,3 +361,7 @@ class Campaign:
         """Return the indices that new entrants will have."""
         count = len(self._plan.entrants)
         return range(count, count + len(entrants))
+
+
+def _has_candidate(entrants: Sequence[Entrant]) -> bool:
+    return any(each.role in CANDIDATES for each in entrants)

@@ -69,6 +69,8 @@ class Plan:
         objectives: Objectives of the front.
         val_images: Size of the validation split, on which those runs are looked at; 0 if it is
             that of the test split.
+        setup_s: Longest set-up of a run after trial 0, seconds. Trial 0 also fills the caches of
+            what its framework compiles, which no other run has to do.
     """
 
     entrants: tuple[Entrant, ...]
@@ -82,6 +84,7 @@ class Plan:
     reference: Reference | None = None
     objectives: Sequence[Objective] = (OBJECTIVES["accuracy"], OBJECTIVES["train_time_s"])
     val_images: int = 0
+    setup_s: float = math.inf
 
     @property
     def default(self) -> TrialResult:
@@ -337,7 +340,7 @@ class Plan:
         assert default is not None
         assert measured is not None
         # a warm worker needed less set-up than a cold start will
-        setup_s = max(default.setup_time_s, measured.setup_time_s)
+        setup_s = min(max(default.setup_time_s, measured.setup_time_s), self.setup_s)
         # on the validation split alone it takes less
         evaluations = 3.0 * (1 + len(trial.test_at)) if trial.test else 1.0
         rest = setup_s + evaluations * measured.test_time_s + 1.0

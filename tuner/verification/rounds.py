@@ -11,6 +11,8 @@ resumes with the same configurations and seeds.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -177,7 +179,16 @@ class Verification:
         return Readings(self._known, self._runs())
 
     def _campaign(self, points: Sequence[TrialResult], chances: Chances) -> Campaign:
+        self._learn_setup(points)
         return Campaign(self._aims, self._seen(), points, chances, self.sure_s(points))
+
+    def _learn_setup(self, points: Sequence[TrialResult]) -> None:
+        """Learn from all runs but trial 0 how long a set-up takes; some of them start cold."""
+        runs = [*self._runs(), *(each for each in points if each.trial.number)]
+        setups_s = [each.measurement.setup_time_s for each in runs if each.measurement]
+        longest_s = max(setups_s, default=math.inf)
+        if longest_s != self._known.setup_s:
+            self._plan = dataclasses.replace(self._known, setup_s=longest_s)
 
     # -- what to run ----------------------------------------------------------------------------
 
