@@ -277,8 +277,9 @@ class CandidateSource:
         lasting = _column(each.pace_s for each in members) * self._grid
         images = _column(each.batch_size for each in members) * self._grid
         new = self._grid > _column(done.get(each, 0) for each in places)
-        most = known.aim.max_images if known.aim else math.inf
-        fits = (lasting <= limit_s) & new & (images <= most)
+        fits = (lasting <= limit_s) & new
+        if known.aim:
+            fits &= (lasting <= known.aim.max_s) & (images <= known.aim.max_images)
         seen, costs = self._looks(known, lasting)
         times = _column(self._composition.pace_s(each.part) for each in members) * self._grid
         # time beyond the default's does not make a front worth more

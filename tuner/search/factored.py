@@ -92,8 +92,9 @@ class FactoredSearch:
             return self._train(params)
         if not self._race.over and len(self._race.known.probes) > self._probes_before:
             return self._race_on(view)  # only the race helps, and its last turn did
+        limit_s = min(view.limit_s, view.aim.max_s) if view.aim else view.limit_s
         return Stop(
-            f"nothing untried fits into {view.limit_s:,.3g} s; a larger budget.time_s= may help"
+            f"nothing untried fits into {limit_s:,.3g} s; a larger budget.time_s= may help"
         )
 
     def _at_once(self, params: Params) -> int:

@@ -175,6 +175,7 @@ class Aim:
             default's.
         accuracy: Whether to reduce the error, at whatever speed.
         max_images: Most images that a trial may train on.
+        max_s: Longest training (s) that there would still be time to prove.
         further: Trainings whose curves tell as much as those of trials: the default's recorded
             ones, and whole runs of verification.
     """
@@ -183,6 +184,7 @@ class Aim:
     incumbent: float = 0.0
     accuracy: bool = False
     max_images: float = math.inf
+    max_s: float = math.inf
     further: tuple[TrialResult, ...] = ()
 
     def values(self, mean: _Array, deviation: _Array, times_s: _Array) -> _Array:

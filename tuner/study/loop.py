@@ -270,6 +270,7 @@ class StudyLoop:
             incumbent=self._incumbent(target),
             accuracy=self._for_accuracy,
             max_images=(LONGER if self._for_accuracy else 1.0) * target.images,
+            max_s=self._schedule.provable_s(self._budget_left_s + self._verification.overtime_s),
             further=tuple(self._further()),
         )
 

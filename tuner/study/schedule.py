@@ -15,6 +15,7 @@ _MIN_TRIALS = 3  # the default and two others, however little time the default l
 _MIN_TRIAL_S = 3.0  # with less time left, a search trial would be nothing but set-up
 _MIN_PART = 0.1  # least part of the default's iterations for its first part
 _MIN_PART_ITERATIONS = 1000  # the same where the default is short
+_ROUNDS_OF_PROOF = 2  # that a trial must leave time for
 _WHOLE_SHARE = 0.6  # of the budget: limit of the whole default if nothing else limits it
 _KILL_FACTOR, _KILL_EXTRA_S = 5.0, 300.0
 _FULL_LIMIT_S = 7 * 86400.0
@@ -61,6 +62,13 @@ class Schedule:
         if trials < _MIN_TRIALS:
             left_s = max(left_s, self.first_part_s)
         return max(_MIN_TRIAL_S, min(max_s, left_s))
+
+    def provable_s(self, left_s: float) -> float:
+        """Return the longest trial (s) whose proof would fit into ``left_s`` after it.
+
+        A round of accuracies, side by side, takes about as long as the trial did.
+        """
+        return max(self.first_part_s, left_s / (1 + _ROUNDS_OF_PROOF))
 
     def default_trial(self, params: Mapping[str, Any], *, part: bool) -> Trial:
         """Return trial 0.

@@ -164,6 +164,11 @@ class Verification:
         return min([proven_s, *(train_time_s(each.result) for each in same)])
 
     @property
+    def overtime_s(self) -> float:
+        """Seconds beyond the budget that may be used while no candidate is proven."""
+        return 0.0 if self._seen().has_proven else self._aims.overtime_s
+
+    @property
     def _known(self) -> Plan:
         assert self._plan is not None
         return self._plan
