@@ -124,15 +124,17 @@ class Candidates:
         found: _Flags = fits & np.concatenate([[True], self.grid[:-1] < named])
         return found
 
-    def is_brief(self, row: int, sure_s: float) -> bool:
-        """Return whether a start point can be trained far enough, and in less than ``sure_s``.
+    def goes_far(self, row: int) -> bool:
+        """Return whether a start point can be trained for half of what was named for it."""
+        longest = self.grid[self.worth_training(row)].max()
+        return bool(longest >= _FAR_ENOUGH * self.members[row].length)
 
-        Far enough is half of what was named for it. ``sure_s`` is the shortest training time (s)
-        that is already known to lose no accuracy.
+    def is_brief(self, row: int, sure_s: float) -> bool:
+        """Return whether a start point can be trained in less than ``sure_s``.
+
+        That is the shortest training time (s) that is already known to lose no accuracy.
         """
-        points = self.worth_training(row)
-        far = self.grid[points].max() >= _FAR_ENOUGH * self.members[row].length
-        return bool(far and self.times[row, points].max() < sure_s)
+        return bool(self.times[row, self.worth_training(row)].max() < sure_s)
 
 
 class CandidateSource:

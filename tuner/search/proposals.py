@@ -17,6 +17,7 @@ from tuner.values.results import least_of_interest
 _NEARLY = 0.9  # of the worth; less would prolong trainings beyond what is of interest
 _BESIDE = 0.25  # weight of the front's gain where there is an aim
 _TURN = 0.5  # of the time limit, added to a trial's own cost: few more will follow it
+_WITH_PROOF = 3.0  # times a trial's own cost, for it and the runs that prove what it finds
 _Array = np.typing.NDArray[np.float64]
 _Flags = np.typing.NDArray[np.bool_]
 
@@ -74,6 +75,8 @@ class Proposer:
         """Return the params of the candidate worth most per second, and as long as is worth it.
 
         With an aim, a trial takes one of few turns, so it is not worth more just for being short.
+        But what it finds must also be proven. The proof does not count in the choice of a length,
+        as it may end at any earlier stop.
         """
         places, fits = candidates.places, candidates.fits
         grids = np.tile(candidates.grid, (len(places), 1))
@@ -82,23 +85,25 @@ class Proposer:
         gains = self._gains(known, candidates, mean, deviation)
         gains *= fits  # a longer run would be stopped
         gains *= stable
-        worth = gains / (candidates.costs + (_TURN * limit_s if known.aim else 0.0))
+        turn_s, with_proof = (_TURN * limit_s, _WITH_PROOF) if known.aim else (0.0, 1.0)
+        lengths = gains / (candidates.costs + turn_s)
+        worth = gains / (with_proof * candidates.costs + turn_s)
         start = self._start(candidates, worth.max(axis=1), known.aim)
         if start is not None:
             offered = candidates.worth_training(start)
             return candidates.members[start].params(
-                self._length(candidates, offered, worth[start])
+                self._length(candidates, offered, lengths[start])
             )
         row = int(np.argmax(worth.max(axis=1)))
         if not worth[row].any() and known.aim is not None:
             # nothing promises more than the known points: take what comes nearest to them
             values = known.aim.values(mean, deviation, candidates.times)
-            worth = np.where(fits, (values - values[fits].min()) * stable, 0.0)
+            lengths = worth = np.where(fits, (values - values[fits].min()) * stable, 0.0)
             row = int(np.argmax(worth.max(axis=1)))
         if not worth[row].any():  # nothing promises anything: take the cheapest
             row = int(np.argmin(np.where(fits, candidates.costs, math.inf).min(axis=1)))
             return candidates.members[row].params(candidates.grid[fits[row]].min())
-        return candidates.members[row].params(self._length(candidates, fits[row], worth[row]))
+        return candidates.members[row].params(self._length(candidates, fits[row], lengths[row]))
 
     @staticmethod
     def _length(candidates: Candidates, offered: _Flags, worth: _Array) -> float:
@@ -116,8 +121,9 @@ class Proposer:
     def _start(self, candidates: Candidates, worth: _Array, aim: Aim | None) -> int | None:
         """Return the row of the start point to train next; ``None`` if there is none.
 
-        Those that the search space names come first, whatever they promise. Of the others, those
-        from which the model expects nothing are left out if they are too long; see ``is_brief``.
+        Those that the search space names come first, whatever they promise. The others are left
+        out if there is no time to train them far, or if the model expects nothing from them and
+        they take too long; see ``goes_far`` and ``is_brief``.
 
         Args:
             candidates: The candidates.
@@ -128,7 +134,12 @@ class Proposer:
         for each in starts:
             if candidates.members[each].part in self._source.wished:
                 return each
-        worthy = [each for each in starts if worth[each] > 0 or candidates.is_brief(each, sure_s)]
+        worthy = [
+            each
+            for each in starts
+            if candidates.goes_far(each)
+            and (worth[each] > 0 or candidates.is_brief(each, sure_s))
+        ]
         return max(worthy, key=lambda each: float(worth[each]), default=None)
 
     def _gains(
