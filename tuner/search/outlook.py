@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -30,6 +30,8 @@ _NEAR = 2.0  # times the default's error; beyond it no point has a chance
 # how far the logarithm of the error usually is above the default's, and its standard deviation: of
 # all stops in ``benchmarks/tables`` that err at most 1.6 times as often; perplexities are few
 _USUAL_RISE, _USUAL_SPREAD = 0.23, {"accuracy": 0.17, "perplexity": math.inf}
+_ROUND = 1.25  # times a training's own time: it is side by side with another, after a set-up
+_MIN_TIME_S = 1e-9
 _QUANTILES = tuple(special.ndtri((np.arange(7) + 0.5) / 7))
 
 
@@ -50,6 +52,8 @@ class Target:
         noise: Standard deviation of a look between seeds, of the logarithm of the error.
         val_images: Size of the validation split, on which ``noise`` was measured.
         quality: What the accuracies are scores of.
+        proof_s: Seconds that are left for the candidate's runs.
+        at_once: How many of them are side by side.
     """
 
     val_accuracy: float
@@ -63,6 +67,8 @@ class Target:
     noise: float = 0.0
     val_images: int = 0
     quality: Quality = ACCURACY
+    proof_s: float = math.inf
+    at_once: int = 1
 
     @property
     def _slope(self) -> float:
@@ -146,7 +152,23 @@ class Target:
         error = self.quality.error(point.val_accuracy)
         return error <= _NEAR * self.quality.error(self.val_accuracy) + MIN_ERROR
 
-    def chances(self, mean: _Array, deviation: _Array) -> _Array:
+    def rounds_in_time(self, times_s: _Array) -> _Array:
+        """Return how many rounds of runs of these training times (s) there is time for."""
+        rounds: _Array = self.proof_s / (_ROUND * np.maximum(times_s, _MIN_TIME_S))
+        return rounds
+
+    def _of_looks(self, rounds: _Array) -> tuple[_Array, _Array]:
+        """Return ``log_error`` and ``by_seeds`` for the looks in so many rounds, at least one."""
+        counts = self.looks.candidate_runs
+        known = [replace(self, looks=self.looks.first(place + 1)) for place in range(len(counts))]
+        runs = self.at_once * np.floor(rounds)
+        last = np.clip(np.searchsorted(counts, runs, side="right") - 1, 0, len(counts) - 1)
+        found = np.array([(each.log_error, each.by_seeds) for each in known])[last]
+        return found[..., 0], found[..., 1]
+
+    def chances(
+        self, mean: _Array, deviation: _Array, rounds: _Array | float = math.inf
+    ) -> _Array:
         """Return the probability that points so predicted are proven to lose nothing.
 
         Few trainings are as accurate as the default, so most that seem to be are not quite. The
@@ -155,12 +177,14 @@ class Target:
         Args:
             mean: Predicted logarithm of the error, of any shape.
             deviation: Standard deviation of the prediction, of the same shape.
+            rounds: How many rounds of their runs there is time for, of the same shape.
         """
+        log_error, by_seeds = self._of_looks(np.broadcast_to(rounds, mean.shape))
         unknown = deviation**2 + self.between_splits**2
         trust = 1 / (1 + unknown / _USUAL_SPREAD[self.quality.name] ** 2)
         likely = trust * mean + (1 - trust) * (self.default_log_error + _USUAL_RISE)
-        error = np.sqrt(trust * unknown + self.by_seeds**2)
-        found: _Array = special.ndtr((self.log_error - likely) / error)
+        error = np.sqrt(trust * unknown + by_seeds**2)
+        found: _Array = special.ndtr((log_error - likely) / error)
         return found
 
 
@@ -192,7 +216,9 @@ class Aim:
         if self.accuracy:
             return self.target.default_log_error - mean
         speedup = np.maximum(np.log(self.target.sure_s / times_s), 0.0)
-        return with_stops(self.target.chances(mean, deviation), speedup, times_s)
+        # a trial takes about as long as a round of its proof
+        rounds = self.target.rounds_in_time(times_s) - 1
+        return with_stops(self.target.chances(mean, deviation, rounds), speedup, times_s)
 
     def gains(self, mean: _Array, deviation: _Array, times_s: _Array) -> _Array:
         """Return what each candidate's curve is expected to add to the incumbent.
@@ -264,7 +290,9 @@ class Outlook:
             for row in recorded:  # several seeds show the default's own accuracy as it is
                 mean[row] = target.quality.log_error(chosen[row].val_accuracy or 0.0)
                 deviation[row] = self.noise / math.sqrt(target.looks.default_runs[-1])
-            found[near] = target.chances(mean, deviation)[:, 0]
+            times_s = np.array([[each.metrics["train_time_s"]] for each in chosen])
+            rounds = target.rounds_in_time(times_s)
+            found[near] = target.chances(mean, deviation, rounds)[:, 0]
             places = np.array([self._cube.place(each.params) for each in chosen])
             found[near] *= self._cube.stability(places, self._results)
         return [float(each) for each in found]

@@ -137,8 +137,7 @@ class Proposer:
         worthy = [
             each
             for each in starts
-            if candidates.goes_far(each)
-            and (worth[each] > 0 or candidates.is_brief(each, sure_s))
+            if candidates.goes_far(each) and (worth[each] > 0 or candidates.is_brief(each, sure_s))
         ]
         return max(worthy, key=lambda each: float(worth[each]), default=None)
 

@@ -258,6 +258,8 @@ class StudyLoop:
             noise=self._outlook.noise,
             margin=0.0 if self._for_accuracy else self._config.verify.margin(quality),
             quality=quality,
+            proof_s=self._verification.proof_s(self._budget_left_s),
+            at_once=self._verification.at_once,
         )
 
     def _aim(self) -> Aim | None:

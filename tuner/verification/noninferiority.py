@@ -61,6 +61,10 @@ class LookPlan:
         ]
         return nominal_levels(tuple(each / known[-1] for each in known), self.alpha)
 
+    def first(self, looks: int) -> LookPlan:
+        """Return the plan of so many looks instead, which spend the same level."""
+        return LookPlan(self.default_runs[:looks], self.candidate_runs[:looks], self.alpha)
+
     def level(self, runs: int) -> float | None:
         """Return the level of the look after ``runs`` of the candidate; ``None`` if unplanned."""
         if runs not in self.candidate_runs:

@@ -28,7 +28,7 @@ from tuner.verification.campaign import Aims, Beside, Campaign
 from tuner.verification.entrant import CANDIDATES, OF_DEFAULT, Entrant
 from tuner.verification.finalists import Chances, train_time_s
 from tuner.verification.noninferiority import LookPlan, Spread, usual_deviation
-from tuner.verification.plan import Plan, look_counts
+from tuner.verification.plan import MIN_ROUNDS, Plan, look_counts
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
 
@@ -138,12 +138,25 @@ class Verification:
     def next_looks(self) -> LookPlan:
         """Return the looks planned for the next candidate."""
         plan = self._known
-        beside = self._aims.beside(plan.default)
-        counts = look_counts(plan.config, beside.at_once if beside else 1)
+        counts = look_counts(plan.config, self.at_once)
         known = self._seen().of_default()
-        grown = 0 if len(plan.accuracies) > 1 or beside else 1
+        grown = 0 if len(plan.accuracies) > 1 or self.at_once > 1 else 1
         grown_to = tuple(len(known) + grown * each for each in counts)
         return LookPlan(grown_to, counts, plan.alpha(self._tested))
+
+    @property
+    def at_once(self) -> int:
+        """How many runs of a candidate are side by side."""
+        beside = self._aims.beside(self._known.default)
+        return beside.at_once if beside else 1
+
+    def proof_s(self, left_s: float) -> float:
+        """Return the seconds of ``left_s``, and of overtime, that a candidate's runs may take.
+
+        The others are for comparing times with the default's.
+        """
+        times_s = 2 * MIN_ROUNDS * self._known.cost_s([0])
+        return max(left_s + self.overtime_s - times_s, 0.0)
 
     @property
     def proven_speedup(self) -> float:
