@@ -69,8 +69,8 @@ class Plan:
         objectives: Objectives of the front.
         val_images: Size of the validation split, on which those runs are looked at; 0 if it is
             that of the test split.
-        setup_s: Longest set-up of a run after trial 0, seconds. Trial 0 also fills the caches of
-            what its framework compiles, which no other run has to do.
+        setup_s: How long a set-up mostly takes after trial 0, seconds. Trial 0 also fills the
+            caches of what its framework compiles, which few other runs have to do.
     """
 
     entrants: tuple[Entrant, ...]

@@ -33,6 +33,7 @@ from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
 
 _CLEAR = 0.01  # p-value below which what seems faster needs no further rounds
+_MOSTLY = 0.75  # of the runs need no longer set-up
 _TWICE = 2  # times the least rounds, at most, to prove that it is faster
 
 
@@ -201,12 +202,12 @@ class Verification:
         return Campaign(self._aims, self._seen(), points, chances, self.sure_s(points))
 
     def _learn_setup(self, points: Sequence[TrialResult]) -> None:
-        """Learn from all runs but trial 0 how long a set-up takes; some of them start cold."""
+        """Learn how long a set-up mostly takes: of all runs but trial 0, few start cold."""
         runs = [*self._runs(), *(each for each in points if each.trial.number)]
-        setups_s = [each.measurement.setup_time_s for each in runs if each.measurement]
-        longest_s = max(setups_s, default=math.inf)
-        if longest_s != self._known.setup_s:
-            self._plan = dataclasses.replace(self._known, setup_s=longest_s)
+        setups_s = sorted(each.measurement.setup_time_s for each in runs if each.measurement)
+        usual_s = setups_s[int(_MOSTLY * len(setups_s))] if setups_s else math.inf
+        if usual_s != self._known.setup_s:
+            self._plan = dataclasses.replace(self._known, setup_s=usual_s)
 
     # -- what to run ----------------------------------------------------------------------------
 
