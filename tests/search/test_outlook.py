@@ -85,6 +85,21 @@ def test_what_seems_as_accurate_as_the_default_is_mostly_not_quite():
     assert TARGET.chances(at_target - 0.5, sure)[0] > 0.9, "what is far better is believed"
 
 
+def test_a_proof_is_less_likely_where_there_is_time_for_fewer_runs():
+    at_target, sure = np.full(4, TARGET.log_error), np.full(4, 1e-6)
+    pairs = changed(at_once=2, looks=LookPlan((5, 5, 5), (2, 4, 6), 0.025))
+    none, one, two, three = pairs.chances(at_target, sure, np.array([0.0, 1.9, 2.0, 3.0]))
+    assert none == one < two < three
+    assert pairs.chances(at_target, sure)[0] == three
+    assert list(changed(proof_s=250.0).rounds_in_time(np.array([100.0, 20.0]))) == [2, 10]
+
+
+def test_what_takes_too_long_for_several_looks_is_worth_less():
+    times_s, mean, sure = np.array([[40.0]]), np.array([[-4.8]]), np.full((1, 1), 0.1)
+    ample, scarce = (Aim(changed(at_once=2, proof_s=each)) for each in (1000.0, 110.0))
+    assert scarce.values(mean, sure, times_s) < ample.values(mean, sure, times_s)
+
+
 def test_of_a_text_nothing_is_known_before():
     at_target = np.array([TEXT.log_error])
     assert TEXT.chances(at_target, np.array([0.1]))[0] == pytest.approx(0.5)

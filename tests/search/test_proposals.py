@@ -80,3 +80,23 @@ def test_a_start_point_is_tried_though_the_model_expects_nothing_if_it_is_not_to
     start = {"batch_size": 64, "learning_rate": 0.03, "iterations": 640}
     assert (start.items() <= found.items()) is tried
     assert ((found["batch_size"], found["learning_rate"]) in [(64, 0.03), (16, 0.005)]) is tried
+
+
+def test_nothing_is_trained_for_longer_than_could_be_proven():
+    proposer, known = _beginning(PLAIN)
+    flying = []
+    for _ in range(6):
+        aim = dataclasses.replace(known.aim, max_s=20.0)
+        found = proposer.propose(
+            dataclasses.replace(known, aim=aim, flying=flying), limit_s=1000.0
+        )
+        assert iterations_of(found) * found["batch_size"] * 0.01 / 64 <= 20.0 * (1 + 1e-6)
+        flying = [*flying, found]
+
+
+@pytest.mark.parametrize(("max_s", "tried"), [(5.0, True), (0.5, False)])
+def test_a_start_point_is_left_out_if_there_is_no_time_for_half_of_it(max_s, tried):
+    proposer, known = _beginning(PLAIN)
+    aim = dataclasses.replace(known.aim, max_s=max_s)
+    found = proposer.propose(dataclasses.replace(known, aim=aim), limit_s=1000.0)
+    assert ((found["batch_size"], found["learning_rate"]) in [(64, 0.03), (16, 0.005)]) is tried

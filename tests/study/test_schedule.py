@@ -53,6 +53,10 @@ def test_the_first_trials_get_as_long_as_the_default_s_first_part():
     assert [SCHEDULE.limit_s(2, left_s) for left_s in (10, 1, -20)] == [10, 6, 6]
 
 
+def test_a_trial_leaves_time_for_two_rounds_of_its_proof():
+    assert [SCHEDULE.provable_s(left_s) for left_s in (60, 30, 1, -20)] == [20, 10, 6, 6]
+
+
 @given(st.integers(0, 50), st.floats(-1e4, 1e4), st.floats(0, 1e3))
 def test_more_time_never_makes_a_trial_shorter(trials, left_s, more_s):
     assert 3 <= SCHEDULE.limit_s(trials, left_s) <= SCHEDULE.limit_s(trials, left_s + more_s) <= 20

@@ -197,6 +197,26 @@ def test_what_trial_0_compiled_is_not_compiled_again(folder):
     assert before_s - bench.reserve_s() == pytest.approx(4 * runs * 25.0)
 
 
+def test_few_slow_set_ups_are_not_expected_again(folder):
+    bench = Bench(folder, RUNTIME, budget_s=10_000.0)
+    usual = dataclasses.replace(DEFAULT.measurement, setup_time_s=5.0)
+    slow = dataclasses.replace(usual, setup_time_s=20.0)
+    bench.points = [
+        dataclasses.replace(each, measurement=dataclasses.replace(slow, train_time_s=50.0))
+        for each in bench.points
+    ]
+    for number in range(10, 18):
+        trial = dataclasses.replace(BEST.trial, number=number)
+        bench.points.append(
+            dataclasses.replace(BEST, trial=trial, measurement=usual, val_accuracy=0.5)
+        )
+    before_s = bench.reserve_s()
+    bench.points[-1] = dataclasses.replace(bench.points[-1], measurement=slow)
+    assert bench.reserve_s() == before_s
+    bench.points[-3:] = [dataclasses.replace(each, measurement=slow) for each in bench.points[-3:]]
+    assert bench.reserve_s() > before_s, "as many are not few"
+
+
 def test_what_is_slower_than_the_runtime_setting_alone_promises_nothing(folder):
     bench = Bench(folder, RUNTIME, make_result(6, 0.992, 60.0, batch_size=32), BEST)
     bench.chances |= {6: 0.99, 1: 0.2}
