@@ -53,6 +53,11 @@ def test_what_is_verified_already_is_not_picked_again_and_its_volume_counts():
     assert picked([*FRONT, near], 1, chosen=[FRONT[2]]) == [1], "not the neighbour of another"
 
 
+def test_an_end_that_nobody_has_looked_at_is_chosen_beside_trade_offs():
+    further = dataclasses.replace(make_point(5, 0.99, 60.0), val_accuracy=None, checkpoints=())
+    assert sorted(picked(FRONT, 2, chosen=[further])) == [1, 3]
+
+
 def test_they_are_of_the_front_and_each_once():
     points = [
         make_point(1, 0.9950, 90.0),

@@ -190,18 +190,19 @@ def pick_trade_offs(
         constraints: Only points that meet them are picked.
         most: How many to pick at most.
         affordable: Returns whether there is time for these points.
-        chosen: Points that are verified already.
+        chosen: Points that are verified already, or planned; of an end that no training had yet
+            the accuracy is unknown.
     """
     front = worthy_front(points, [default, *chosen], objectives, constraints)
+    known = [each for each in chosen if all(goal.metric in each.metrics for goal in objectives)]
     picked: list[TrialResult] = []
     while len(picked) < most:
         rest = [each for each in front if each not in picked and affordable([*picked, each])]
         if not rest:
             break
-        known_points = [*chosen, *picked]
-        whole = [*known_points, *front]
+        whole = [*known, *picked, *front]
         picked.append(
-            max(rest, key=lambda each: _volume([*known_points, each], whole, objectives))
+            max(rest, key=lambda each: _volume([*known, *picked, each], whole, objectives))
         )
     return picked
 
