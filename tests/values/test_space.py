@@ -287,7 +287,7 @@ def test_start_points_train_on_fewer_images_or_in_other_batches(
     assert all(each.get("average_weights", False) is averaged for each in points)
 
 
-def test_a_sixteenth_of_the_batch_comes_with_the_higher_rate(tmp_path):
+def test_a_sixteenth_of_the_batch_keeps_the_rate(tmp_path):
     space = space_with(tmp_path)
     sizes = dataclasses.replace(space.params["batch_size"], low=8.0)
     space = dataclasses.replace(space, params={**space.params, "batch_size": sizes})
@@ -297,7 +297,7 @@ def test_a_sixteenth_of_the_batch_comes_with_the_higher_rate(tmp_path):
         found = [each for each in points if each["batch_size"] < batch]
         assert [each["batch_size"] for each in found] == smaller
     smallest = space.start_points({**default, "batch_size": 128})[2]
-    assert (smallest["iterations"], smallest["learning_rate"]) == (800, 0.03 / 4)
+    assert (smallest["iterations"], smallest["learning_rate"]) == (1600, 0.01)
 
 
 def test_start_points_take_the_first_setting_that_the_machine_allows(tmp_path):

@@ -271,7 +271,7 @@ class SearchSpace:
         """Yield the default in fewer iterations, or in cheaper ones.
 
         The first has a higher rate, the others a smaller and a larger batch. Where a yet smaller
-        one is in the range, it comes with the higher rate. The rate falls with
+        one is in the range, it keeps the rate, to get far on few images. Else the rate falls with
         the square root of the batch size (doi:10.48550/arXiv.1404.5997), under any optimizer, and
         grows as ``rate_rule`` says, unless it is that of a single sample. All begin at the
         recommended rate if the default's own is lower. Where weights may be averaged, all average
@@ -287,12 +287,12 @@ class SearchSpace:
         falls = min(grows, _RATE_RULES["square_root"])
         smaller, larger = max(int(sizes.low), batch // _OTHER_BATCH), batch * _OTHER_BATCH
         usual = max(own, self.recommended_rate)
-        bolder, smallest = max(_BOLDER_RATE * own, usual), smaller // _OTHER_BATCH
-        points = [(batch, bolder, _FEWER_ITERATIONS)]
+        smallest = smaller // _OTHER_BATCH
+        points = [(batch, max(_BOLDER_RATE * own, usual), _FEWER_ITERATIONS)]
         if smaller < batch:
             points.append((smaller, usual * (smaller / batch) ** falls, 1.0))
         if smallest >= sizes.low:
-            points.append((smallest, bolder * (smallest / batch) ** falls, _FEWER_ITERATIONS))
+            points.append((smallest, usual, 1.0))
         points.append((larger, usual * (larger / batch) ** grows, 1.0 / _OTHER_BATCH))
         for size, learning_rate, share in points:
             length = share * iterations_of(default) * (_FEWER_WITH_AVERAGE if averaged else 1.0)
