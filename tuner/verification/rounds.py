@@ -332,8 +332,7 @@ class Verification:
         elif any(each and plan.owes(each) for each in order):
             return True
         doubtful = any(seen.role(each) in CANDIDATES and seen.is_undecided(each) for each in order)
-        overtime_s = self._aims.overtime_s if doubtful and not seen.has_proven else 0.0
-        return cost_s <= left_s + overtime_s
+        return cost_s <= left_s + (self.overtime_s if doubtful else 0.0)
 
     def _save(self) -> None:
         plan = self._known
