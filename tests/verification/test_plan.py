@@ -307,20 +307,20 @@ def test_the_default_s_own_whole_runs_are_counted_with_it():
     assert late.looks(3).default_runs == (4, 4), "what the rounds before it gave is known"
 
 
-def test_levels_halve_from_candidate_to_candidate():
+def test_each_candidate_takes_two_thirds_of_the_level_that_is_left():
     candidates = [make_entrant(n, 20.0, Role.NO_LOSS) for n in (1, 2, 3)]
     trade_off = make_entrant(4, 10.0)
     plan = make_plan(candidates[0], trade_off, *candidates[1:], accuracies=SEEDS)
     assert plan.tested == [1, 3, 4]
     alphas = [plan.looks(index).alpha for index in plan.tested]
-    assert alphas == pytest.approx([0.025, 0.0125, 0.00625])
+    assert alphas == pytest.approx([0.1 / 3, 0.1 / 9, 0.1 / 27])
 
 
 def test_trade_offs_are_tested_for_no_loss_only_where_there_is_no_candidate():
     runtime = make_entrant(0, 50.0, Role.RUNTIME_ONLY)
     plan = make_plan(runtime, make_entrant(1, 10.0), make_entrant(2, 20.0))
     assert plan.tested == [2, 3]
-    assert [plan.looks(index).alpha for index in plan.tested] == pytest.approx([0.025, 0.0125])
+    assert [plan.looks(index).alpha for index in plan.tested] == pytest.approx([0.1 / 3, 0.1 / 9])
     candidate = make_entrant(3, 30.0, Role.NO_LOSS)
     assert plan.with_entrants([candidate]).tested == [4]
 

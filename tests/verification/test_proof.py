@@ -553,7 +553,7 @@ def test_what_trade_offs_rule_out_shares_the_level_that_the_candidates_leave():
     seen = Readings(plan, outcomes(plan, *rows))
     found = seen.loss_ruled_out(2)
     spread = Spread(usual_deviation(statistics.fmean(seen.of_default()), plan.test_images))
-    assert p_of_loss(rows, seen.of_default(), found, spread) == pytest.approx(0.05 / 2 / 2)
+    assert p_of_loss(rows, seen.of_default(), found, spread) == pytest.approx(0.05 / 3 / 2)
     runs = outcomes(plan, *rows)
     told = {each.name: each.against_default for each in summarize(plan, runs)}
     assert told["trial 2"].loss_ruled_out == found

@@ -356,7 +356,7 @@ def test_a_candidate_whose_runs_fail_twice_is_given_up(folder):
 @pytest.mark.parametrize("good_rounds", [0, 1, 2])
 def test_a_candidate_of_which_a_run_diverges_is_refuted(folder, good_rounds):
     bench = Bench(folder, BEST, SECOND, config=dataclasses.replace(LONG, repeats=5))
-    bench.shown[1] = (0.9894, 0.9892, 0.9893)  # good enough, but not proven before the third look
+    bench.shown[1] = (0.9892, 0.9890, 0.9891)  # good enough, but not proven before the third look
     for turn in range(good_rounds + 1):
         for each in bench.round():
             diverged = turn == good_rounds and bench.number(each) == 1
@@ -570,7 +570,7 @@ def test_runs_of_a_candidate_prove_its_earlier_stops_one_after_the_other(
     assert shown[proven].full_runs == shown[4000].full_runs == 2
     assert {3200, 2400} & shown.keys() == {proven} - {4000}, "no others are shown"
     assert {4000, proven} <= shown.keys()
-    assert bench.verification.next_looks().alpha == pytest.approx(0.0125), "one share of the level"
+    assert bench.verification.next_looks().alpha == pytest.approx(0.1 / 9), "one share"
     assert all(
         each.against_default.loss_ruled_out == 0.002 for each in (shown[4000], shown[proven])
     )
@@ -650,11 +650,11 @@ def test_levels_and_looks_of_the_next_candidate_are_known_beforehand(folder):
     assert (first.candidate_runs, first.default_runs, first.alpha) == (
         (2, 3),
         (5, 5),
-        pytest.approx(0.025),
+        pytest.approx(0.1 / 3),
     )
     bench.shown[1] = POOR
     bench.campaign()
-    assert bench.verification.next_looks().alpha == pytest.approx(0.0125)
+    assert bench.verification.next_looks().alpha == pytest.approx(0.1 / 9)
     alone = Bench(folder, BEST, accuracies=())
     assert alone.verification.next_looks().default_runs == (2, 3)
 

@@ -9,9 +9,9 @@ levels of t-tests (Jennison and Turnbull 2000, ISBN 978-0849303166, section 4.4)
 time for one or two looks; the function of O'Brien and Fleming's type would keep the level for the
 last.
 
-A study may test one candidate after the other. The first has half of the level, each further one
-half of its predecessor's. So all claims of a study together err at most as often as the level says
-(a fixed sequence of levels; Tian and Ramdas 2021, doi:10.1177/0962280220983381).
+A study may test one candidate after the other. The first has two thirds of the level, each further
+one a third of its predecessor's. So all claims of a study together err at most as often as the
+level says (a fixed sequence of levels; Tian and Ramdas 2021, doi:10.1177/0962280220983381).
 """
 
 from __future__ import annotations
@@ -144,8 +144,11 @@ def _welch(
 
 
 def candidate_alpha(alpha: float, place: int) -> float:
-    """Return the level of the candidate at this place in a study's order, counted from 0."""
-    return float(alpha * 0.5 ** (place + 1))
+    """Return the level of the candidate at this place in a study's order, counted from 0.
+
+    Each takes two thirds of what those before it left, as most studies have time for one or two.
+    """
+    return float(alpha * 2 / 3 ** (place + 1))
 
 
 def usual_deviation(accuracy: float, items: int, quality: Quality = ACCURACY) -> float:

@@ -267,7 +267,17 @@ class Plan:
         return earliest_stop(self.reference, margin, _FOR_STOP * (1 - self.config.confidence))
 
     def alpha(self, place: int) -> float:
-        """Return the level of the candidate at this place in the study's order, counted from 0.
+        """Return the level of the candidate at this place in the study's order, counted from 0."""
+        return candidate_alpha(self._alpha, place)
+
+    @property
+    def alpha_left(self) -> float:
+        """The level that all tested candidates leave."""
+        return self._alpha - sum(self.alpha(place) for place in range(len(self.tested)))
+
+    @property
+    def _alpha(self) -> float:
+        """The level of all candidates together.
 
         The recorded stops have a part of the level. It passes on to the candidates if one of the
         stops is proven (Wiens and Dmitrienko 2005, doi:10.1080/10543400500265660).
@@ -276,7 +286,7 @@ class Plan:
         recorded = self.reference is not None and len(self.reference.runs) >= MIN_SEEDS
         if recorded and not self.part and self.recorded_stop is None:
             alpha *= 1 - _FOR_STOP
-        return candidate_alpha(alpha, place)
+        return alpha
 
     def margin(self, index: int) -> float:
         """Return the loss of accuracy that a candidate may have: 0 if it must be more accurate."""

@@ -241,8 +241,7 @@ class Readings:
         plan = self.plan
         others = [each for each in plan.entrants if each.role is Role.TRADE_OFF]
         if self.role(index) is Role.TRADE_OFF:
-            left = plan.alpha(len(plan.tested) - 1)
-            yield self.accuracies(index), self.of_default(), left / len(others)
+            yield self.accuracies(index), self.of_default(), plan.alpha_left / len(others)
 
     def verdict(self, index: int, stop: int = 0) -> bool | None:
         """Return whether a candidate is proven or refuted; ``None`` while that is open.
