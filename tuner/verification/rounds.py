@@ -25,16 +25,15 @@ from tuner.values.space import SearchSpace
 from tuner.values.trial import Trial, TrialKind, TrialResult
 from tuner.values.verified import Role, Verified
 from tuner.verification.campaign import Aims, Beside, Campaign
-from tuner.verification.entrant import CANDIDATES, OF_DEFAULT, Entrant
+from tuner.verification.entrant import CANDIDATES, Entrant
 from tuner.verification.finalists import Chances, train_time_s
+from tuner.verification.further_rounds import FurtherRounds
 from tuner.verification.noninferiority import LookPlan, Spread, usual_deviation
 from tuner.verification.plan import MIN_ROUNDS, Plan, look_counts
 from tuner.verification.proof import summarize
 from tuner.verification.readings import Readings
 
-_CLEAR = 0.01  # p-value below which what seems faster needs no further rounds
 _MOSTLY = 0.75  # of the runs need no longer set-up
-_TWICE = 2  # times the least rounds, at most, to prove that it is faster
 
 
 class Verification:
@@ -197,6 +196,9 @@ class Verification:
     def _seen(self) -> Readings:
         return Readings(self._known, self._runs())
 
+    def _further(self, plan: Plan) -> FurtherRounds:
+        return FurtherRounds(plan, self._runs())
+
     def _campaign(self, points: Sequence[TrialResult], chances: Chances) -> Campaign:
         self._learn_setup(points)
         return Campaign(self._aims, self._seen(), points, chances, self.sure_s(points))
@@ -214,7 +216,10 @@ class Verification:
     @property
     def open(self) -> bool:
         """Whether a campaign is under way and not decided, or times of it are owed."""
-        return self._plan is not None and self._must_go_on(self._active())
+        if self._plan is None:
+            return False
+        further = self._further(self._plan)
+        return further.must_go_on(further.active())
 
     def whole_runs(self) -> list[TrialResult]:
         """Return the runs to the end, whose curves tell as much as those of trials."""
@@ -278,24 +283,25 @@ class Verification:
         """
         if self._plan is None or not self._config.verify.finalists:
             return []
-        active = self._active()
-        plan = self._plan
-        first = [each for each in active if self._must_go_on([each])]
-        order = self._order(plan, first or active) if active else ()
+        plan, further = self._plan, self._further(self._plan)
+        active = further.active()
+        first = [each for each in active if further.must_go_on([each])]
+        order = further.order(first or active) if active else ()
         order = order if order and self._fits(order, left_s) else ()
-        doubtful = [] if order or self._must_go_on(active) else self._doubtful()
+        doubtful = [] if order or further.must_go_on(active) else further.doubtful()
         if doubtful and last:
             order = plan.turned([0, *doubtful])
             candidates = any(plan.entrants[each].role in CANDIDATES for each in doubtful)
             allowed_s = left_s + (self._aims.overtime_s if candidates else 0.0)
             order = order if plan.cost_s(order) <= allowed_s else ()
-        if not order and not self._must_go_on(active):
+        if not order and not further.must_go_on(active):
             entrants = self._campaign(points, chances).entrants(left_s, last=last)
             plan = self._plan.with_entrants(entrants)
             new = range(len(self._plan.entrants), len(plan.entrants))
-            order = self._order(plan, [*self._plan.owed, *doubtful, *new]) if entrants else ()
+            everything = [*self._plan.owed, *doubtful, *new]
+            order = self._further(plan).order(everything) if entrants else ()
         owed = self._plan.owed
-        if not order and last and (timed := owed or self._unsure()):
+        if not order and last and (timed := owed or further.unsure()):
             order = plan.turned([0, *timed])
             order = order if owed or plan.cost_s(order) <= left_s else ()
         if not order and last and (nearest := Readings(plan, self._runs()).only_tried()):
@@ -306,18 +312,6 @@ class Verification:
         self._plan = plan.with_round(order)
         self._save()
         return self.pending()
-
-    def _order(self, plan: Plan, active: Sequence[int]) -> tuple[int, ...]:
-        """Return the next round: accuracies side by side while one is open, then times."""
-        seen = Readings(plan, self._runs())
-        for index in active:
-            beside = plan.entrants[index].beside
-            if not beside or not seen.is_undecided(index):
-                continue
-            # what is proven is timed before more is asked of it
-            if seen.verdict(index) is None or not plan.owes(index):
-                return (index,) * beside.at_once
-        return plan.turned([0, *active])
 
     def _fits(self, order: Sequence[int], left_s: float) -> bool:
         """Return whether there is time for a further round, or it must run regardless.
@@ -343,71 +337,3 @@ class Verification:
                 **({"terms": self._terms} if plan.tested else {}),
             }
         )
-
-    def _active(self) -> list[int]:
-        """Return the undecided entrants of the campaign that is under way."""
-        seen = self._seen()
-        open_ = [index for index in range(1, len(seen.rounds)) if self._is_open(index, seen)]
-        # the default's own training waits for others, or for the end
-        others = [each for each in open_ if seen.role(each) not in OF_DEFAULT]
-        return open_ if others else []
-
-    def _is_open(self, index: int, seen: Readings) -> bool:
-        """Return whether further rounds of an entrant would tell more."""
-        plan, role = self._known, seen.role(index)
-        if role in OF_DEFAULT:
-            return plan.owes(index)
-        if role not in CANDIDATES:
-            return plan.timed_rounds(index) < plan.max_rounds(index)
-        if seen.is_undecided(index) and index not in seen.failed:
-            return True
-        return bool(seen.verdict(index) and plan.entrants[index].beside and plan.owes(index))
-
-    def _must_go_on(self, active: Sequence[int]) -> bool:
-        """Return whether something is active for more than earlier stops of what is proven.
-
-        These wait until the search has no time left.
-        """
-        seen, plan = self._seen(), self._known
-        return any(
-            not (plan.entrants[each].stops and seen.verdict(each)) or plan.owes(each)
-            for each in active
-        )
-
-    def _doubtful(self) -> list[int]:
-        """Return what loses nothing and seems faster, if further rounds may prove that.
-
-        That is the runtime setting, or a proven candidate. Whole runs are few, and the default's
-        own setting is often unsteady, so it may take twice as many as the least.
-        Before them, only a clear result is final: then the level of the last look stays as it is
-        (Peto et al. 1976, doi:10.1038/bjc.1976.220).
-        """
-        plan, seen = self._known, self._seen()
-        unclear = [
-            each.params
-            for each in self.summary()
-            if (versus := each.against_default)
-            and versus.speedup.value > 1
-            and versus.speedup_p > _CLEAR
-        ]
-        return [
-            index
-            for index, each in enumerate(plan.entrants)
-            if (
-                each.role is Role.RUNTIME_ONLY or (each.role in CANDIDATES and seen.verdict(index))
-            )
-            and any(point.params in unclear for point in each.points)
-            and plan.least_rounds(index)
-            <= plan.timed_rounds(index)
-            < _TWICE * plan.least_rounds(index)
-        ]
-
-    def _unsure(self) -> list[int]:
-        """Return the default's own training and proven entrants that may get further rounds."""
-        plan, seen = self._known, self._seen()
-        return [
-            index
-            for index, each in enumerate(plan.entrants)
-            if plan.timed_rounds(index) < plan.max_rounds(index)
-            and (each.role in OF_DEFAULT or (each.beside and seen.verdict(index)))
-        ]
