@@ -98,6 +98,11 @@ def test_a_study_that_was_too_short_to_prove_anything_says_what_it_needs():
         ([versus(0.5, 0.01)], "Most accurate", "(+1.00 points), 2.0x slower than the default"),
         ([versus(1.1, 0.01, p=0.5)], "Most accurate", "in no significantly different time"),
         ([versus(3.0, 0.01, gain_p=0.3)], "Most accurate", "the default itself (99.10 %)"),
+        (
+            [versus(3.0, 0.0, gain_p=0.5), versus(2.0, 0.001, gain_p=0.04)],
+            "Most accurate",
+            "As the best of several, trial 2 (+0.10 points) is not significant.",
+        ),
         ([versus(2.0, 0.0)], "Runtime only", "no runtime setting is proven"),
     ],
 )  # fmt: skip

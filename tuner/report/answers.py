@@ -259,6 +259,11 @@ def _accurate(result: StudyResult, default: Verified) -> Answer:
         text = (
             f"the default itself ({_figure(default)}); nothing was proven to be {quality.better}."
         )
+        seeming = [each for each in result.verified if each.is_better]
+        if seeming:
+            best = max(seeming, key=lambda each: each.gain)
+            seen = f"{_subject(best, default)} ({quality.shown_gain(best.gain)})"
+            text += f" As the best of several, {seen} is not significant."
         return Answer(label, "the default", text, None)
     gain = quality.shown_gain(point.gain)
     reached = f"{_subject(point, default)} reaches {_accuracies(point, default)}"
