@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 import yaml
@@ -90,14 +92,14 @@ def test_report_and_recommendation_come_from_mlflow(folder):
 @pytest.mark.skipif(
     CHROMIUM is None, reason="chromium is not installed (apt-get install chromium)"
 )
-def test_mlflow_ui_shows_the_study_its_trials_and_the_report(folder, tmp_path):
+def test_the_ui_shows_the_study_its_trials_and_the_report_until_it_is_ended(folder, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     # the command the README names, without any option but the port: it must find everything
     with (tmp_path / "ui.log").open("w") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", "ui", "--port", str(port)],
+            [sys.executable, "-m", "tuner", "ui", f"port={port}"],
             cwd=folder,
             stdout=log,
             stderr=log,
@@ -121,9 +123,13 @@ def test_mlflow_ui_shows_the_study_its_trials_and_the_report(folder, tmp_path):
             report = page.frame_locator(".mlflow-html-iframe")
             report.get_by_role("heading", name="Verified against the default").wait_for()
             report.locator(".main-svg").first.wait_for()
-    finally:
-        os.killpg(server.pid, 15)
+        server.terminate()
         server.wait(timeout=30)
+        with pytest.raises(URLError):
+            urllib.request.urlopen(f"{address}/health", timeout=2)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
 
 
 def _wait_for(address: str) -> None:

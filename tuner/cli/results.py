@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -191,7 +190,9 @@ def ui_command(words: Sequence[str]) -> int:
     command += ["--backend-store-uri", uri]
     # MLflow's background processes for language models would take most of its memory
     lean = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    return subprocess.call(command, cwd=folder, env={**lean, **os.environ})
+    os.chdir(folder)
+    # MLflow takes the place of this process, so it gets the signals, and ends its servers
+    os.execve(sys.executable, command, {**lean, **os.environ})
 
 
 def _switch(text: str) -> bool:
