@@ -61,7 +61,7 @@ BAD = [
     *(("verify.max_rate_s", value, "above 0") for value in (0, -1, NAN)),
     *(("measure.sample_interval_s", value, "above 0") for value in (0, -1, NAN)),
     *(("framework.stall_limit_s", value, "above 0") for value in (0, -1)),
-    *(("verify.accuracy_margin", value, "at least 0") for value in (-0.001, NAN)),
+    *(("verify.accuracy_margin", value, "a fraction, at least 0") for value in (-0.001, 2, NAN)),
     *(("measure.max_foreign_pct", value, "at least 0") for value in (-1, NAN)),
     *(("measure.max_steal_pct", value, "at least 0") for value in (-1, NAN)),
     ("model", "resnet", "default, lenet, alexnet, vgg, resnet50, lstm"),

@@ -60,7 +60,6 @@ def validate(config: TuneConfig) -> TuneConfig:
         ("executor.cores_per_trial", 0, config.executor.cores_per_trial),
         ("executor.jobs_per_host", 1, config.executor.jobs_per_host),
         ("executor.nodes_per_trial", 1, config.executor.nodes_per_trial),
-        ("verify.accuracy_margin", 0, config.verify.accuracy_margin),
         ("verify.perplexity_margin", 0, config.verify.perplexity_margin),
         ("measure.max_foreign_pct", 0, config.measure.max_foreign_pct),
         ("measure.max_steal_pct", 0, config.measure.max_steal_pct),
@@ -76,12 +75,11 @@ def validate(config: TuneConfig) -> TuneConfig:
     ):
         _check(0 < above_zero < math.inf, name, above_zero, "above 0 and finite")
     _check(0 <= config.seed < SEEDS, "seed", config.seed, f"at least 0 and below {SEEDS}")
-    _check(
-        0 <= config.budget.verify_share < 1,
-        "budget.verify_share",
-        config.budget.verify_share,
-        "at least 0 and below 1",
-    )
+    for name, fraction in (
+        ("budget.verify_share", config.budget.verify_share),
+        ("verify.accuracy_margin", config.verify.accuracy_margin),
+    ):
+        _check(0 <= fraction < 1, name, fraction, "a fraction, at least 0 and below 1")
     _check(
         0 < config.verify.confidence < 1,
         "verify.confidence",
