@@ -172,8 +172,8 @@ class _Study:
             )
         if trials:
             self._progress.message(
-                f"resuming study {self._folder.path.name}: {len(trials)} trials and "
-                f"{len(verified)} verification runs are kept"
+                f"resuming study {self._folder.path.name}; already measured: "
+                f"trials: {len(trials)}, verification runs: {len(verified)}"
             )
 
 
