@@ -172,7 +172,7 @@ class _Study:
             )
         if trials:
             self._progress.message(
-                f"resuming study {self._folder.path.name}; already measured: "
+                f"resuming study {self._folder.path.name}, which has measured "
                 f"trials: {len(trials)}, verification runs: {len(verified)}"
             )
 
