@@ -172,8 +172,9 @@ class _Study:
             )
         if trials:
             self._progress.message(
-                f"resuming study {self._folder.path.name}, which has measured "
-                f"trials: {len(trials)}, verification runs: {len(verified)}"
+                f"resuming study {self._folder.path.name}, which has "
+                f"{len(trials)} trial{'s' if trials[1:] else ''} and "
+                f"{len(verified)} verification run{'s' if len(verified) != 1 else ''}"
             )
 
 
