@@ -192,7 +192,7 @@ def ui_command(words: Sequence[str]) -> int:
     lean = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     os.chdir(folder)
     # MLflow takes the place of this process, so it gets the signals, and ends its servers
-    os.execve(sys.executable, command, {**lean, **os.environ})
+    os.execve(sys.executable, command, {**lean, **os.environ})  # noqa: S606 - no shell is meant
 
 
 def _switch(text: str) -> bool:

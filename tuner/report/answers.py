@@ -259,8 +259,10 @@ def _accurate(result: StudyResult, default: Verified) -> Answer:
         text = (
             f"the default itself ({_figure(default)}); nothing was proven to be {quality.better}."
         )
-        seeming = [each for each in result.verified if each.is_better]
-        if seeming:
+        seeming = [
+            each for each in result.verified if each.is_better and each.role is not Role.ACCURACY
+        ]
+        if seeming and not result.default_part:
             best = max(seeming, key=lambda each: each.gain)
             seen = f"{_subject(best, default)} ({quality.shown_gain(best.gain)})"
             text += f" As the best of several, {seen} is not significant."
