@@ -12,6 +12,7 @@ from tuner import measure
 from tuner.config.schema import TuneConfig
 from tuner.config.validation import validate
 from tuner.progress import StudyProgress, make_progress
+from tuner.report.wording import count
 from tuner.storage.study_folder import delete_folder
 from tuner.study.conclusion import Conclusion
 from tuner.study.interrupts import DeferredInterrupts
@@ -173,8 +174,7 @@ class _Study:
         if trials:
             self._progress.message(
                 f"resuming study {self._folder.path.name}, which has "
-                f"{len(trials)} trial{'s' if trials[1:] else ''} and "
-                f"{len(verified)} verification run{'s' if len(verified) != 1 else ''}"
+                f"{count(len(trials), 'trial')} and {count(len(verified), 'verification run')}"
             )
 
 
