@@ -18,7 +18,13 @@ import pytest
 
 from tuner.config.catalogue import load_framework
 from tuner.config.schema import BlasConfig, FrameworkConfig, RuntimeConfig
-from tuner.runtimes import Runtime, ensure_installed, find_runtime, sandbox_fault
+from tuner.runtimes import (
+    Runtime,
+    ensure_installed,
+    find_runtime,
+    sandbox_fault,
+    with_cache,
+)
 from tuner.runtimes.debian import gather_libraries, keep_paths, own_mirror
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.venv import find_python
@@ -98,18 +104,35 @@ def test_a_command_of_the_machine_is_checked_once_and_runs_a_worker(tmp_path, sc
     assert (folder / "made").read_text() == sys.executable
 
 
-def test_what_workers_compile_is_kept_between_trials(tmp_path, script, folder):
+def test_what_workers_compile_is_kept_for_later_ones_and_no_other_has_it_meanwhile(
+    tmp_path, script, folder
+):
     config = framework(cache=True)
     config.blas = {"own": BlasConfig(environment={"WHERE": "{cache}/compiled"})}
     runtime = find_runtime(config, tmp_path / "home")
-    where = runtime.environment({})["WHERE"]
-    assert where == f"{runtime.cache}/compiled"
     script.write_text(
-        f"import os\nprint(os.path.exists({where!r}))\nos.makedirs({where!r}, exist_ok=True)\n"
+        "import os\nwhere = os.environ['WHERE']\nprint(os.path.exists(where))\n"
+        "os.makedirs(where, exist_ok=True)\n"
     )
     ensure_installed(runtime)
-    assert [start(runtime, script, folder).stdout for _ in range(2)] == ["False\n", "True\n"]
-    assert not find_runtime(framework(), tmp_path / "other").cache.exists()
+
+    def compiled_before(cache):
+        (own,) = cache
+        environment = with_cache({"PATH": PATH, **runtime.environment({})}, cache)
+        assert environment["WHERE"] == f"{own}/compiled"
+        command = runtime.command(script, readable=[script.parent], writable=[folder, own])
+        return subprocess.check_output(command, cwd=folder, env=environment, text=True, timeout=60)
+
+    another = find_runtime(config, tmp_path / "home")
+    with runtime.own_cache() as first, another.own_cache() as other:
+        found = [compiled_before(each) for each in (first, other, first)]
+    assert found == ["False\n", "False\n", "True\n"]
+    with runtime.own_cache() as again:
+        assert (again, compiled_before(again)) == (first, "True\n")
+    without = find_runtime(framework(), tmp_path / "other")
+    with without.own_cache() as cache:
+        assert cache == []
+    assert not without.cache.exists()
 
 
 def test_no_job_is_told_to_compile_into_the_cache_of_workers(tmp_path):
@@ -119,7 +142,7 @@ def test_no_job_is_told_to_compile_into_the_cache_of_workers(tmp_path):
     theano = find_runtime(load_framework("theano"), tmp_path)
     params = {"blas": "openblas-pthread", "threads": 2}
     own, told = theano.environment(params), theano.job_environment(params)
-    where = f"base_compiledir={theano.cache},"
+    where = "base_compiledir={cache},"
     assert where in own["THEANO_FLAGS"]
     assert told == own | {"THEANO_FLAGS": own["THEANO_FLAGS"].replace(where, "")}
 

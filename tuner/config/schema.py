@@ -38,7 +38,7 @@ class BlasConfig:
         thread_variables: Environment variables that set the thread count.
         kernel_variable: Environment variable that picks the CPU kernel; empty if there is none.
         environment: Further variables that choosing this library sets; ``{cache}`` stands for the
-            runtime's cache folder (``RuntimeConfig.cache``).
+            worker's cache folder (``RuntimeConfig.cache``).
     """
 
     library_path: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ class RuntimeConfig:
             the user's build needs besides its interpreter's folder and this machine's ``/usr``.
         inherit: Environment variables that name the paths of the user's build (``system``), such
             as ``LUA_PATH``: workers get them, and may read what they name.
-        cache: Whether workers share a writable folder for what they compile, kept between trials.
+        cache: Whether each worker has a folder for what it compiles, which later ones get.
         install: ``auto`` installs on first use, ``never`` only uses what is installed.
     """
 

@@ -13,6 +13,7 @@ from tuner.config.schema import FrameworkConfig
 from tuner.progress import ProgressCallback, no_progress
 from tuner.runtimes.base import Problem, Runtime
 from tuner.runtimes.debian import DebianRuntime
+from tuner.runtimes.environment import with_cache
 from tuner.runtimes.logged import last_words
 from tuner.runtimes.sandbox import apt_install, forbids_nesting, sandbox_fault
 from tuner.runtimes.system import SystemRuntime
@@ -28,6 +29,7 @@ __all__ = [
     "sandbox_fault",
     "apt_install",
     "last_words",
+    "with_cache",
 ]
 
 _KINDS: dict[str, type[Runtime]] = {

@@ -10,6 +10,7 @@ import abc
 import contextlib
 import copy
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -25,7 +26,12 @@ import filelock
 
 from tuner.config.schema import FrameworkConfig
 from tuner.progress import ProgressCallback, no_progress
-from tuner.runtimes.environment import blas_environment, library_path, without_cache
+from tuner.runtimes.environment import (
+    blas_environment,
+    library_path,
+    with_cache,
+    without_cache,
+)
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.sandbox import SHARED_NETWORK, sandbox_fault, sandbox_prefix
 from tuner.values.errors import RuntimeUnavailable
@@ -56,8 +62,8 @@ class Runtime(abc.ABC):
         folder: Where it is installed; named after its definition, so a changed definition is
             another runtime.
         downloads: Folder of files fetched for it, so that a second attempt need not fetch them.
-        cache: Folder for what its workers compile; used if its configuration asks for one. Those
-            that run other code have another one, see ``divide_cache``.
+        cache: Folder for what its workers compile, see ``own_cache``. Workers that run other code
+            have another one, see ``divide_cache``.
         log: Output of the commands that installed it.
     """
 
@@ -145,13 +151,12 @@ class Runtime(abc.ABC):
     def environment(self, params: Params) -> dict[str, str]:
         """Return the variables that ``params`` decide, and no others.
 
+        In values, ``{cache}`` stands for the folder of ``own_cache``.
+
         Raises:
             ConfigError: If the framework has no such BLAS, kernel or number of threads.
         """
-        variables = blas_environment(self.framework, self.folder, params)
-        return {
-            name: value.replace("{cache}", str(self.cache)) for name, value in variables.items()
-        }
+        return blas_environment(self.framework, self.folder, params)
 
     def job_environment(self, params: Params) -> dict[str, str]:
         """Return ``environment`` for a job outside of studies, which has a cache of its own.
@@ -159,7 +164,7 @@ class Runtime(abc.ABC):
         Raises:
             ConfigError: See ``environment``.
         """
-        return without_cache(blas_environment(self.framework, self.folder, params))
+        return without_cache(self.environment(params))
 
     def worker_environment(self, params: Params) -> dict[str, str]:
         """Return the variables of a worker: those of ``environment``, and those of its group.
@@ -209,7 +214,7 @@ class Runtime(abc.ABC):
             RuntimeUnavailable: If the interpreter or the required sandbox is missing.
         """
         apart = [] if any(folder in script.parents for folder in readable) else [script]
-        prefix = self._prefix([*readable, *apart], [*writable, *self._shared()], network)
+        prefix = self._prefix([*readable, *apart], writable, network)
         return [*prefix, self.interpreter, str(script)]
 
     def verify(self) -> str:
@@ -222,17 +227,18 @@ class Runtime(abc.ABC):
         option = "-e" if _LUA.match(Path(self.interpreter).name) else "-c"
         statement = self.framework.runtime.check or "print('ok')"
         try:
-            done = subprocess.run(
-                [*self._prefix([], self._shared()), self.interpreter, option, statement],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                cwd="/",
-                env={**_PLAIN_ENVIRONMENT, **self._check_environment()},
-                timeout=_VERIFY_TIMEOUT_S,
-                start_new_session=True,  # away from the terminal, which takes typed commands
-            )
+            with self.own_cache() as cache:
+                done = subprocess.run(
+                    [*self._prefix([], cache), self.interpreter, option, statement],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    cwd="/",
+                    env=with_cache({**_PLAIN_ENVIRONMENT, **self._check_environment()}, cache),
+                    timeout=_VERIFY_TIMEOUT_S,
+                    start_new_session=True,  # away from the terminal, which takes typed commands
+                )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise RuntimeUnavailable(f"{name}: {error}; {self._repair}") from error
         # a check prints a version; Lua interpreters may exit with 0 after an error
@@ -278,12 +284,29 @@ class Runtime(abc.ABC):
             delete_tree(self.downloads)
             self.log.unlink(missing_ok=True)
 
-    def _shared(self) -> list[Path]:
-        """Return the cache folder, made if it is missing, or nothing if none is used."""
+    @contextlib.contextmanager
+    def own_cache(self) -> Iterator[list[Path]]:
+        """Yield the folder for what one worker compiles, or nothing if its framework needs none.
+
+        No other worker has it meanwhile. A later one gets it with what is in it. Theano, for one,
+        lets its processes share a folder, but reads it without a lock, and knows the owner of the
+        lock by a process number, which means nothing in another sandbox.
+        """
         if not self.framework.runtime.cache:
-            return []
-        self.cache.mkdir(parents=True, exist_ok=True)
-        return [self.cache]
+            yield []
+            return
+        for number in itertools.count():
+            folder = self.cache / str(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            # a worker may be started by one thread and ended by another
+            lock = filelock.FileLock(f"{folder}.lock", thread_local=False)
+            with contextlib.suppress(filelock.Timeout):
+                lock.acquire(timeout=0)
+                break
+        try:
+            yield [folder]
+        finally:
+            lock.release()
 
     @property
     def _repair(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.config.schema import BlasConfig, FrameworkConfig
@@ -43,6 +43,19 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
         if not _unset(params.get(name)):
             variables |= dict.fromkeys(own.split(), str(params[name]))
     return variables
+
+
+def with_cache(variables: Mapping[str, str], cache: Sequence[Path]) -> dict[str, str]:
+    """Return variables with the folder in place of ``{cache}``.
+
+    Args:
+        variables: Values that may hold ``{cache}``.
+        cache: The folder, or nothing if none is used.
+    """
+    filled = dict(variables)
+    for folder in cache:
+        filled = {name: value.replace("{cache}", str(folder)) for name, value in filled.items()}
+    return filled
 
 
 def without_cache(variables: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +25,7 @@ from typing import IO, Any
 from tuner.config.schema import FrameworkConfig, MeasureConfig
 from tuner.datasets.provide import Dataset
 from tuner.measure import MARKER, ResourceMonitor, kill_marked, process_tree, strangers
-from tuner.runtimes import Runtime
+from tuner.runtimes import Runtime, with_cache
 from tuner.trials.custody import custody
 from tuner.trials.outcome import Failure, Observation, conclude
 from tuner.trials.protocol import EVENTS, MAX_EVENTS_BYTES, REQUEST, log_tail, request_text
@@ -155,6 +155,7 @@ class WorkerSession:
         self._log = Path()
         self._marker = ""
         self._overflow: Callable[[], str] = str
+        self._cache = ExitStack()  # kept from other workers while this one lives
 
     def __enter__(self) -> WorkerSession:
         return self
@@ -263,8 +264,11 @@ class WorkerSession:
     def _start(self, own: Path) -> subprocess.Popen[bytes]:
         setup = self.setup
         readable = [setup.worker.parent, WORKER_API, setup.dataset.folder]
+        cache = self._cache.enter_context(setup.runtime.own_cache())
+        for each in cache:
+            self._cache.callback(empty_if_large, each, _MAX_CACHE_FILES, _MAX_CACHE_BYTES)
         command = setup.runtime.command(
-            setup.worker, readable=readable, writable=[own], network=self._part is not None
+            setup.worker, readable=readable, writable=[own, *cache], network=self._part is not None
         )
         self._output = tempfile.TemporaryFile(dir=setup.folder)  # noqa: SIM115 - as long as the worker
         return subprocess.Popen(
@@ -273,7 +277,7 @@ class WorkerSession:
             stdout=self._output,
             stderr=subprocess.STDOUT,
             cwd=own,
-            env=self._whole_environment(own),
+            env=with_cache(self._whole_environment(own), cache),
             start_new_session=True,
         )
 
@@ -298,8 +302,9 @@ class WorkerSession:
         try:
             return self._stop(process, at_once) if process else None
         finally:
-            if own is not None:
-                own.remove()
+            with self._cache:
+                if own is not None:
+                    own.remove()
 
     def _keep_output(self) -> None:
         """Copy the output so far; at most what is allowed, however large it has grown unseen."""
@@ -320,7 +325,6 @@ class WorkerSession:
             with suppress(BrokenPipeError):
                 process.stdin.close()
         survivors = kill_marked(self._marker, patience_s=0.5)
-        empty_if_large(self.setup.runtime.cache, _MAX_CACHE_FILES, _MAX_CACHE_BYTES)
         try:
             self._keep_output()
         finally:
