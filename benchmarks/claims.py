@@ -114,7 +114,7 @@ def _better(
 def replay(name: str, seed: int, budget_s: float) -> list[Claim]:
     """Run a study of what was recorded, and compare with the table."""
     recorded = Recorded(name)
-    config = make_config("factored", seed, BudgetConfig(time_s=budget_s))
+    config = make_config(recorded, "factored", seed, BudgetConfig(time_s=budget_s))
     study = ReplayedStudy(Replay(recorded, seed), config)
     study.loop.run()
     return claims(study.verified, lambda point: recorded.truth(point.params))

@@ -26,11 +26,11 @@ from typing import Any
 from recorded import Recorded, recorded_names
 from replay import Replay
 from replayed_study import ReplayedStudy, make_config
-from search import SAMPLERS, fast_tpe
+from search import JOINT, fast_tpe
 
 from tuner.config.schema import BudgetConfig, VerifyConfig
 
-STRATEGIES = ("factored", *SAMPLERS)
+STRATEGIES = ("factored", *JOINT)
 
 
 @fast_tpe
@@ -43,7 +43,9 @@ def proven(name: str, strategy: str, budget_s: float, seed: int) -> tuple[float,
     """
     recorded = Recorded(name)
     machine = Replay(recorded, seed)
-    study = ReplayedStudy(machine, make_config(strategy, seed, BudgetConfig(time_s=budget_s)))
+    study = ReplayedStudy(
+        machine, make_config(recorded, strategy, seed, BudgetConfig(time_s=budget_s))
+    )
     study.loop.run()
     default_s, _ = recorded.truth(recorded.default)
     return default_s / min(default_s, study.proven_s), machine.now

@@ -17,11 +17,13 @@ from replay import TEST, VALIDATION, Replay
 
 from tuner.config.schema import (
     BudgetConfig,
+    Constraint,
     FrameworkConfig,
     SamplerConfig,
     SearchConfig,
     TuneConfig,
     VerifyConfig,
+    parse_constraint,
 )
 from tuner.convergence.references import Reference, run_of
 from tuner.datasets.provide import Dataset
@@ -91,15 +93,30 @@ class Records:
 
 
 def make_config(
-    strategy: str, seed: int, budget: BudgetConfig, verify: VerifyConfig | None = None
+    recorded: Recorded,
+    strategy: str,
+    seed: int,
+    budget: BudgetConfig,
+    verify: VerifyConfig | None = None,
 ) -> TuneConfig:
-    """Configure a study by a strategy: ``factored``, ``raytune`` or a sampler of joint search."""
+    """Configure a study by a strategy.
+
+    Args:
+        recorded: What is studied.
+        strategy: ``factored``, ``raytune``, a sampler of joint search, or ``constrained``: TPE,
+            told as a constraint the accuracy that loses nothing.
+        seed: Of the study.
+        budget: Of the study.
+        verify: How it verifies; as studies do by default if not given.
+    """
     names = {"factored": "factored", "raytune": "raytune"}
     # what the sampler of factored search is does not matter, and this one is fast
-    samplers = {"factored": "random", "raytune": "tpe"}
+    samplers = {"factored": "random", "raytune": "tpe", "constrained": "tpe"}
+    least = recorded.truth(recorded.default)[1] - VerifyConfig.accuracy_margin
     return TuneConfig(
         search=SearchConfig(names.get(strategy, "joint")),
         sampler=SamplerConfig(samplers.get(strategy, strategy)),
+        constraints=[f"accuracy>={least:.6f}"] if strategy == "constrained" else [],
         budget=budget,
         verify=verify or VerifyConfig(),
         seed=seed,
@@ -144,7 +161,7 @@ class ReplayedStudy:
             config, self.setup, recorded.space, "", records, runs, shown, lambda *_names: known
         )
         self._verification = Verification(
-            config, records, GOALS, [], recorded.space,
+            config, records, GOALS, _constraints(config), recorded.space,
             self.setup.dataset.sizes["test"], strategy.min_iterations, strategy.beside,
         )  # fmt: skip
         self.loop = StudyLoop(
@@ -168,8 +185,8 @@ class ReplayedStudy:
     def _strategy(machine: Replay, config: TuneConfig, race: Race | None) -> Strategy:
         recorded = machine.recorded
         study = OptunaStudy(
-            recorded.space, GOALS, [], sampler=config.sampler, storage=None, name="replay",
-            default=recorded.default, seed=config.seed,
+            recorded.space, GOALS, _constraints(config), sampler=config.sampler, storage=None,
+            name="replay", default=recorded.default, seed=config.seed,
         )  # fmt: skip
         if race is not None:
             return FactoredSearch(study, race, machine.lanes)
@@ -198,6 +215,10 @@ class ReplayedStudy:
             ),
             default=math.inf,
         )
+
+
+def _constraints(config: TuneConfig) -> list[Constraint]:
+    return [parse_constraint(text) for text in config.constraints]
 
 
 def _setup(recorded: Recorded) -> TrialSetup:

@@ -31,7 +31,7 @@ from tuner.values.verified import Role
 from tuner.verification.proof import summarize
 
 TABLE = "torch-mnist"
-STRATEGIES = ["factored", "tpe", "nsga2", "random"]
+STRATEGIES = ["factored", "tpe", "constrained", "nsga2", "random"]
 RAY = pytest.param("raytune", marks=pytest.mark.skipif(not find_spec("ray"), reason="no ray"))
 
 
@@ -54,7 +54,7 @@ def test_what_a_study_of_a_benchmark_installs_is_kept(tmp_path, monkeypatch):
 def run_study(recorded, strategy, budget_s, seed=1, **options):
     study = ReplayedStudy(
         Replay(recorded, seed),
-        make_config(strategy, seed, BudgetConfig(time_s=budget_s)),
+        make_config(recorded, strategy, seed, BudgetConfig(time_s=budget_s)),
         **options,
     )
     study.loop.run()
@@ -105,7 +105,7 @@ def test_without_a_reference_the_default_is_trained_to_its_end(recorded):
 def test_any_budget_is_kept(name, strategy, budget_s, seed, reference):
     recorded = Recorded(name)
     machine = Replay(recorded, seed)
-    config = make_config(strategy, seed, BudgetConfig(time_s=budget_s))
+    config = make_config(recorded, strategy, seed, BudgetConfig(time_s=budget_s))
     study = ReplayedStudy(machine, config, reference=reference)
     study.loop.run()
     numbers = [each.trial.number for each in study.loop.trials]
