@@ -294,7 +294,7 @@ def test_a_limit_that_nothing_keeps_is_named_with_what_comes_nearest(
 ):
     message = refusal(dataclasses.replace(limits, max_accuracy_loss=loss))
     assert message.startswith(f"no measured configuration meets {binding}; the closest takes ")
-    assert message.endswith(f"{{'name': '{nearest}'}}")
+    assert message.endswith(f": name {nearest}")
 
 
 def test_limits_that_bind_only_together_are_told_so():

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tuner.config.schema import VerifyConfig
+from tuner.progress import describe_params
 from tuner.recommendation.evidence import MARGIN, Evidence, shown
 from tuner.values.errors import ConfigError, NothingRecommended
 from tuner.values.quality import Quality
@@ -288,7 +289,7 @@ def _why_nothing(evidence: Sequence[Evidence], limits: Limits) -> NothingRecomme
     return NothingRecommended(
         f"no measured configuration meets {limits.words(quality, *binding)}"
         f"{'' if alone else ' together with the other limits'}; the closest takes "
-        f"{_costs(nearest)}: {dict(nearest.params)}",
+        f"{_costs(nearest)}: {describe_params(nearest.params)}",
         binding,
         nearest.summary(),
     )
