@@ -77,7 +77,7 @@ def meet(trial):
     door = socket.socket()
     door.bind(place)
     door.listen(8)
-    door.settimeout(2)
+    door.settimeout(2 if trial.fault == "late" else 20)
     lines.extend(door.accept()[0] for _ in range(trial.workers - 1))
 
 
