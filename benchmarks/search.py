@@ -20,6 +20,7 @@ time of the proof in that study, default and all. ``no_loss_share`` is the speed
 at best, by that of the fastest recorded.
 
     python benchmarks/search.py [framework-dataset ...] [--seeds 20] [--budget 3600] [--json]
+    python benchmarks/search.py theano-mnist --only proof
     python benchmarks/search.py caffe-mnist --live --budget 600 --strategies factored tpe
 
 With ``--keep FOLDER`` every search is kept there, and none that is there is run again: an
@@ -233,7 +234,7 @@ def compare(
     name: str,
     strategies: Sequence[str],
     seeds: int,
-    once: Search,
+    once: Search | None,
     proof: Search | None,
     pool: Executor | None,
 ) -> dict[str, Any]:
@@ -243,7 +244,7 @@ def compare(
         name: Of the table.
         strategies: Which.
         seeds: How many.
-        once: One search for the front.
+        once: One search for the front; ``None`` to ask for none.
         proof: One search for a proof; ``None`` to ask for none.
         pool: Where searches run; without one they run one after the other.
     """
@@ -251,15 +252,17 @@ def compare(
     found: dict[str, Any] = {"name": name, "strategies": {}, "anytime": {}}
     for_all = pool.map if pool else map
     for strategy in strategies:
-        runs = list(for_all(partial(once, name, strategy), range(1, seeds + 1)))
-        found["anytime"][strategy] = [
-            [[round(now, 2), round(volume / reference, 4)] for now, volume in run] for run in runs
-        ]
-        figures: dict[str, Any] = {
-            f"{share:.0%}": _quartiles([time_to(run, share * reference) for run in runs])
-            for share in SHARES
-        }
-        figures["final_share"] = statistics.median(run[-1][1] / reference for run in runs)
+        figures: dict[str, Any] = {}
+        if once:
+            runs = list(for_all(partial(once, name, strategy), range(1, seeds + 1)))
+            found["anytime"][strategy] = [
+                [[round(now, 2), round(volume / reference, 4)] for now, volume in run]
+                for run in runs
+            ]
+            for share in SHARES:
+                times = [time_to(run, share * reference) for run in runs]
+                figures[f"{share:.0%}"] = _quartiles(times)
+            figures["final_share"] = statistics.median(run[-1][1] / reference for run in runs)
         if proof and strategy != "asha":
             proofs = list(for_all(partial(proof, name, strategy), range(1, seeds + 1)))
             figures["no_loss"] = _quartiles([time_to(run, NEARLY) for run in proofs])
@@ -289,10 +292,11 @@ def _quartiles(values: Sequence[float]) -> list[float]:
 
 def _words(figures: dict[str, Any]) -> str:
     words = []
-    for share in SHARES:
-        low, median, high = figures[f"{share:.0%}"]
-        words.append(f"to {share:.0%}: {median:5.0f} s ({low:.0f}-{high:.0f})")
-    words.append(f"at the end {figures['final_share']:.1%}")
+    if "final_share" in figures:
+        for share in SHARES:
+            low, median, high = figures[f"{share:.0%}"]
+            words.append(f"to {share:.0%}: {median:5.0f} s ({low:.0f}-{high:.0f})")
+        words.append(f"at the end {figures['final_share']:.1%}")
     if "no_loss" in figures:
         low, median, high = figures["no_loss"]
         best = f"proven at best {figures['no_loss_share']:.0%} of the speed"
@@ -342,6 +346,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=3600.0, help="machine time a search, s")
     parser.add_argument("--live", action="store_true", help="train instead of replaying")
     parser.add_argument("--keep", type=Path, help="folder of searches that are not run again")
+    parser.add_argument("--only", choices=("front", "proof"), help="ask one of the two questions")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, help="file for the anytime curves")
     given = parser.parse_args()
@@ -350,16 +355,19 @@ def main() -> None:
         parser.error(f"{unknown or 'nothing'} is not recorded, but {recorded}; see record.py")
     if given.live and set(given.strategies) & set(RAY):
         parser.error(f"live there are {', '.join(('factored', *JOINT))}")
-    once = partial(search_live if given.live else search, budget_s=given.budget)
-    proof = partial(prove, budget_s=given.budget)
+    if given.only == "proof" and (given.live or given.plot):
+        parser.error("--live and --plot are of the front; leave out --only proof")
+    search_once = partial(search_live if given.live else search, budget_s=given.budget)
+    front = partial(kept, search_once, given.keep, "")
+    proof = partial(kept, partial(prove, budget_s=given.budget), given.keep, "-no_loss")
     with ProcessPoolExecutor() as pool:
         frameworks = [
             compare(
                 each,
                 given.strategies,
                 given.seeds,
-                partial(kept, once, given.keep, ""),
-                None if given.live else partial(kept, proof, given.keep, "-no_loss"),
+                None if given.only == "proof" else front,
+                None if given.live or given.only == "front" else proof,
                 None if given.live else pool,
             )
             for each in given.tables
