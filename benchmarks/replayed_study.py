@@ -17,7 +17,6 @@ from replay import TEST, VALIDATION, Replay
 
 from tuner.config.schema import (
     BudgetConfig,
-    Constraint,
     FrameworkConfig,
     SamplerConfig,
     SearchConfig,
@@ -104,7 +103,8 @@ def make_config(
     Args:
         recorded: What is studied.
         strategy: ``factored``, ``raytune``, a sampler of joint search, or ``constrained``: TPE,
-            told as a constraint the accuracy that loses nothing.
+            told as a constraint the accuracy that loses nothing. What is verified need not keep it
+            in its trial, which is a single noisy look.
         seed: Of the study.
         budget: Of the study.
         verify: How it verifies; as studies do by default if not given.
@@ -161,7 +161,7 @@ class ReplayedStudy:
             config, self.setup, recorded.space, "", records, runs, shown, lambda *_names: known
         )
         self._verification = Verification(
-            config, records, GOALS, _constraints(config), recorded.space,
+            config, records, GOALS, [], recorded.space,
             self.setup.dataset.sizes["test"], strategy.min_iterations, strategy.beside,
         )  # fmt: skip
         self.loop = StudyLoop(
@@ -185,8 +185,9 @@ class ReplayedStudy:
     def _strategy(machine: Replay, config: TuneConfig, race: Race | None) -> Strategy:
         recorded = machine.recorded
         study = OptunaStudy(
-            recorded.space, GOALS, _constraints(config), sampler=config.sampler, storage=None,
-            name="replay", default=recorded.default, seed=config.seed,
+            recorded.space, GOALS, [parse_constraint(each) for each in config.constraints],
+            sampler=config.sampler, storage=None, name="replay", default=recorded.default,
+            seed=config.seed,
         )  # fmt: skip
         if race is not None:
             return FactoredSearch(study, race, machine.lanes)
@@ -215,10 +216,6 @@ class ReplayedStudy:
             ),
             default=math.inf,
         )
-
-
-def _constraints(config: TuneConfig) -> list[Constraint]:
-    return [parse_constraint(text) for text in config.constraints]
 
 
 def _setup(recorded: Recorded) -> TrialSetup:
