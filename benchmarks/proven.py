@@ -43,9 +43,8 @@ def proven(name: str, strategy: str, budget_s: float, seed: int) -> tuple[float,
     """
     recorded = Recorded(name)
     machine = Replay(recorded, seed)
-    study = ReplayedStudy(
-        machine, make_config(recorded, strategy, seed, BudgetConfig(time_s=budget_s))
-    )
+    config = make_config(recorded, strategy, seed, BudgetConfig(time_s=budget_s))
+    study = ReplayedStudy(machine, config)
     study.loop.run()
     default_s, _ = recorded.truth(recorded.default)
     return default_s / min(default_s, study.proven_s), machine.now
