@@ -167,6 +167,23 @@ def test_a_warm_session_survives_a_crash_of_its_worker(setup, make_trial):
         assert session.run(make_trial(2)).status is TrialStatus.COMPLETE
 
 
+def test_a_worker_has_a_folder_for_compiled_code_until_it_ends(setup, make_trial):
+    setup.framework.runtime.cache = True
+
+    def first_free():
+        with setup.runtime.own_cache() as (folder,):
+            return folder.name
+
+    with WorkerSession(setup, make_trial().params) as session:
+        assert session.run(make_trial(1)).status is TrialStatus.COMPLETE
+        assert first_free() == "1"
+        assert session.run(make_trial(2, fault="segfault")).status is TrialStatus.CRASHED
+        assert first_free() == "0"
+        assert session.run(make_trial(3)).status is TrialStatus.COMPLETE
+        assert first_free() == "1"
+    assert first_free() == "0"
+
+
 def test_a_warm_worker_is_watched_before_it_begins(setup, make_trial, monkeypatch):
     start = ResourceMonitor.start
 

@@ -12,8 +12,8 @@ from tuner.config.catalogue import tuner_home
 from tuner.config.schema import FrameworkConfig
 from tuner.progress import ProgressCallback, no_progress
 from tuner.runtimes.base import Problem, Runtime
+from tuner.runtimes.compiled import with_cache
 from tuner.runtimes.debian import DebianRuntime
-from tuner.runtimes.environment import with_cache
 from tuner.runtimes.logged import last_words
 from tuner.runtimes.sandbox import apt_install, forbids_nesting, sandbox_fault
 from tuner.runtimes.system import SystemRuntime

@@ -10,7 +10,6 @@ import abc
 import contextlib
 import copy
 import hashlib
-import itertools
 import json
 import os
 import platform
@@ -26,12 +25,8 @@ import filelock
 
 from tuner.config.schema import FrameworkConfig
 from tuner.progress import ProgressCallback, no_progress
-from tuner.runtimes.environment import (
-    blas_environment,
-    library_path,
-    with_cache,
-    without_cache,
-)
+from tuner.runtimes.compiled import own_folder, with_cache, without_cache
+from tuner.runtimes.environment import blas_environment, library_path
 from tuner.runtimes.logged import end_commands_of, last_words, run_logged
 from tuner.runtimes.sandbox import SHARED_NETWORK, sandbox_fault, sandbox_prefix
 from tuner.values.errors import RuntimeUnavailable
@@ -288,25 +283,13 @@ class Runtime(abc.ABC):
     def own_cache(self) -> Iterator[list[Path]]:
         """Yield the folder for what one worker compiles, or nothing if its framework needs none.
 
-        No other worker has it meanwhile. A later one gets it with what is in it. Theano, for one,
-        lets its processes share a folder, but reads it without a lock, and knows the owner of the
-        lock by a process number, which means nothing in another sandbox.
+        See ``own_folder``.
         """
         if not self.framework.runtime.cache:
             yield []
             return
-        for number in itertools.count():
-            folder = self.cache / str(number)
-            folder.mkdir(parents=True, exist_ok=True)
-            # a worker may be started by one thread and ended by another
-            lock = filelock.FileLock(f"{folder}.lock", thread_local=False)
-            with contextlib.suppress(filelock.Timeout):
-                lock.acquire(timeout=0)
-                break
-        try:
+        with own_folder(self.cache) as folder:
             yield [folder]
-        finally:
-            lock.release()
 
     @property
     def _repair(self) -> str:

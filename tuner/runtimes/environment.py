@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.config.schema import BlasConfig, FrameworkConfig
@@ -43,36 +42,6 @@ def blas_environment(framework: FrameworkConfig, folder: Path, params: Params) -
         if not _unset(params.get(name)):
             variables |= dict.fromkeys(own.split(), str(params[name]))
     return variables
-
-
-def with_cache(variables: Mapping[str, str], cache: Sequence[Path]) -> dict[str, str]:
-    """Return variables with the folder in place of ``{cache}``.
-
-    Args:
-        variables: Values that may hold ``{cache}``.
-        cache: The folder, or nothing if none is used.
-    """
-    filled = dict(variables)
-    for folder in cache:
-        filled = {name: value.replace("{cache}", str(folder)) for name, value in filled.items()}
-    return filled
-
-
-def without_cache(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables as a job outside of studies needs them: without the cache of workers.
-
-    Workers load what is in their cache, so nobody else may compile into it; and a job elsewhere
-    has no such folder. Of a value that is a list with commas, the entries that name it are left
-    out.
-
-    Args:
-        variables: Values that may hold ``{cache}``.
-    """
-    kept = {
-        name: ",".join(each for each in value.split(",") if "{cache}" not in each)
-        for name, value in variables.items()
-    }
-    return {name: value for name, value in kept.items() if value or not variables[name]}
 
 
 def library_path(blas: BlasConfig, folder: Path) -> list[str]:
